@@ -99,6 +99,14 @@ pub(crate) enum CliError {
     /// A job could not be looked into.
     #[error(transparent)]
     Inspect(#[from] farside_inspect::InspectError),
+    /// Elements are missing. The others were printed.
+    #[error("{name:?} is not whole, because processes are gone: there is nothing of {missing}")]
+    Missing {
+        /// The name of the area.
+        name: String,
+        /// The parts.
+        missing: String,
+    },
     /// A server could not be started.
     #[error(transparent)]
     StartServer(#[from] farside_rpc::server::StartError),

@@ -12,8 +12,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use farside_inspect::session::{Session, area_object, job_object, serve_lines, values};
-use farside_inspect::{AreaInfo, At, Inspector, JobInfo, Number, RawFrame, Role, Selection, Target, create_token_file};
+use farside_inspect::session::{Session, area_object, job_object, missing_object, serve_lines, values};
+use farside_inspect::{
+    AreaInfo, At, Inspector, JobInfo, Missing, Number, RawFrame, Role, Selection, Target, create_token_file,
+};
 use serde_json::{Value, json};
 
 use crate::error::CliError;
@@ -173,9 +175,22 @@ fn get(arguments: &GetArguments, out: &mut impl Write) -> Result<(), CliError> {
     let frame = area.get_raw(&selection, step.map_or(At::Now, At::Step))?;
     if let Some(path) = npy {
         let written = File::create(path).and_then(|file| frame.write_npy(file));
-        return written.map_err(|cause| CliError::MemoryFile { path: path.clone(), cause });
+        written.map_err(|cause| CliError::MemoryFile { path: path.clone(), cause })?;
+    } else {
+        print(&frame, area.info(), *json, out)?;
+        out.flush().map_err(CliError::Output)?;
     }
-    print(&frame, area.info(), *json, out)
+    complete(frame)
+}
+
+/// Refuses a frame of which something is missing, after it was printed.
+fn complete(frame: RawFrame) -> Result<(), CliError> {
+    let RawFrame { name, missing, .. } = frame;
+    if missing.is_empty() { Ok(()) } else { Err(CliError::Missing { name, missing: listed(&missing) }) }
+}
+
+fn listed(missing: &[Missing]) -> String {
+    missing.iter().map(Missing::to_string).collect::<Vec<_>>().join(", ")
 }
 
 fn job_line(job: &JobInfo) -> String {
@@ -204,9 +219,10 @@ fn area_line(area: &AreaInfo) -> String {
     format!("{name}  {element}{shape:?}{units}  {what}{writable}")
 }
 
-/// The step of a frame, behind other words. Memory as it is now has none.
-fn step_of(frame: &RawFrame) -> String {
-    frame.step.map_or(String::new(), |step| format!(", step {step}"))
+/// The step of a frame, behind other words, and what is missing. Memory as it is now has no step.
+fn state_of(frame: &RawFrame) -> String {
+    let step = frame.step.map_or(String::new(), |step| format!(", step {step}"));
+    if frame.missing.is_empty() { step } else { format!("{step}, without {}", listed(&frame.missing)) }
 }
 
 /// Prints elements: as an object on one line, or as text.
@@ -217,7 +233,7 @@ fn print(frame: &RawFrame, info: &AreaInfo, json: bool, out: &mut impl Write) ->
     }
     let RawFrame { name, shape, .. } = frame;
     let units = if info.units.is_empty() { String::new() } else { format!(" {}", info.units) };
-    let head = format!("# {name} {}{shape:?}{units}{}", info.type_name(), step_of(frame));
+    let head = format!("# {name} {}{shape:?}{units}{}", info.type_name(), state_of(frame));
     if frame.fields.is_empty() {
         return print_text(frame, &frame.numbers()?, &head, out).map_err(CliError::Output);
     }
@@ -250,9 +266,12 @@ fn print_text(frame: &RawFrame, numbers: &[Number], head: &str, out: &mut impl W
 }
 
 fn print_object(frame: &RawFrame, values: &Value, info: &AreaInfo, out: &mut impl Write) -> io::Result<()> {
-    let RawFrame { name, step, element, shape, .. } = frame;
-    let object = json!({
+    let RawFrame { name, step, element, shape, missing, .. } = frame;
+    let mut object = json!({
         "name": name, "type": element.name(), "shape": shape, "units": info.units, "step": step, "values": values,
     });
+    if !missing.is_empty() {
+        object["missing"] = missing.iter().map(missing_object).collect();
+    }
     writeln!(out, "{object}")
 }

@@ -61,8 +61,8 @@ pub mod __private {
 
 pub use client::{
     Area, AreaInfo, At, Awaited, CallSite, CallState, Frame, InspectError, Inspector, JobInfo, Late, Locked,
-    MessageSum, Number, Occurrence, PartInfo, Paused, Pinned, PutSite, RawFrame, Shares, Site, Trace, TraceEvent,
-    WaitSite, WaitState, Watch, WorkerCounters, WorkerState, WorkerTrace, cycles, jobs,
+    MessageSum, Missing, Number, Occurrence, PartInfo, Paused, Pinned, PutSite, RawFrame, Shares, Site, Trace,
+    TraceEvent, WaitSite, WaitState, Watch, WorkerCounters, WorkerState, WorkerTrace, cycles, jobs,
 };
 pub use element::{Element, ElementType, Field};
 /// Makes a struct an [element](trait@Element).

@@ -394,8 +394,9 @@ pub trait Door {
     #[rpc(inline)]
     fn is_unchanged(&self, cx: &Call, name: String, worker: u32, version: u64) -> Result<bool, Refused>;
     /// Writes elements of memory, all at once. `lock` is the caller's lock of the area, if it has
-    /// one.
-    async fn put(&self, cx: &Call, places: Places, lock: Option<u64>, from: Bulk<Read>) -> Result<(), Refused>;
+    /// one. Returns the step that the worker had published last.
+    async fn put(&self, cx: &Call, places: Places, lock: Option<u64>, from: Bulk<Read>)
+    -> Result<Option<u64>, Refused>;
     /// Locks memory, so that neither the program nor others change it. Returns the number of the
     /// lock. It ends when the reader [attends](Door::attend) no longer.
     async fn lock(&self, cx: &Call, name: String, worker: u32, reader: u64) -> Result<u64, Refused>;

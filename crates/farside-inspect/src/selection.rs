@@ -111,6 +111,11 @@ pub enum Places {
 }
 
 impl Selected {
+    /// Of numbers by dimension of the area, those of the dimensions of the result.
+    pub(crate) fn kept(&self, of: &[u64]) -> Vec<u64> {
+        of.iter().zip(&self.keeps).filter(|(_, keeps)| **keeps).map(|(number, _)| *number).collect()
+    }
+
     /// The number of elements, or the highest number if there are more.
     pub(crate) fn count(&self) -> u64 {
         self.spans.iter().fold(1, |product, span| product.saturating_mul(span.count))

@@ -9,7 +9,8 @@
 //! | `list` | `job` | `areas`: [`area_object`] of each; `paused`, if the job is |
 //! | `get` | `job`, `area`, `select`, `step` | `name`, `type`, `shape`, `units`, `step`, and the elements |
 //! | `map` | `job`, `area`, `select`, `step` | `pin`, `type`, `step`, `file`, `offset`, `shape`, `places` |
-//! | `valid` | `pin` | `valid` |
+//! | `parts` | `job`, `area`, `select`, `step` | `step`, `type`, `shape`, `parts`; or the answer of `get` |
+//! | `valid` | `pin` or `pins` | `valid` |
 //! | `unpin` | `unpin` | – |
 //! | `put` | `job`, `area`, `select`, `values` | `step` |
 //! | `set` | `job`, `parameter`, `value` | `step` |
@@ -27,9 +28,12 @@
 //!
 //! `values` of `put` is a list of numbers in row-major order, or one number for all places. A
 //! question with `bytes` instead has elements behind it, as an answer has. The `step` in the answer
-//! to a change is the last one before it, or `null` if it was made at once. A pause and a lock last
+//! to a change is the last one before it, or `null` if the job publishes none. A pause and a lock last
 //! until they are undone or the session ends. An answer of a probe that is JSON is part of the
 //! object as such; otherwise it is a text.
+//!
+//! If a process is gone, the answer of `get` has the elements of the others, and a list `missing`:
+//! [`missing_object`] of each part that is not there.
 //!
 //! `map` pins a step: it tells where [`Pinned`] elements are, so that the client can read them
 //! in place. `file` is to be opened for reading and mapped; the worker's part begins at `offset`,
@@ -37,6 +41,11 @@
 //! number of places. The answer of `valid` says whether the memory has been the step's up to then.
 //! A session keeps 64 pins, and beyond that drops the oldest. Any question may have a list `unpin`
 //! of pins that it ends.
+//!
+//! `parts` does the same for several workers. Each item of `parts` has `pin`, `file`, `offset`,
+//! `shape` and `places` as the answer of `map`, and `block`: where its elements are in what is
+//! selected, as the first place and the number of places by dimension. If they are few or cannot be
+//! mapped, the answer is that of `get`.
 //!
 //! The elements of the type `struct` have `bytes_each` bytes each, and `fields`: `name`, `type`,
 //! `offset` and `shape` of each.
@@ -58,7 +67,7 @@ use serde_json::{Value, json};
 
 pub use self::lines::serve_lines;
 use self::objects::add_fields;
-pub use self::objects::{area_object, job_object, value, values};
+pub use self::objects::{area_object, job_object, missing_object, value, values};
 pub(crate) use self::question::Fields;
 pub use self::workers::workers_object;
 use crate::client::{Area, At, InspectError, Inspector, Locked, Paused, Pinned, WorkerState, jobs};
@@ -71,6 +80,8 @@ use crate::sync::lock;
 const AREAS_MAX: usize = 1024;
 /// The most steps that are pinned.
 const PINS_MAX: usize = 64;
+/// The size from which on elements of several workers are pinned. Fewer are copied sooner.
+const PARTS_MIN: u64 = 64 << 10;
 
 /// Opened areas, by job and name.
 type Opened = BTreeMap<(String, String), Arc<Area<()>>>;
@@ -151,8 +162,8 @@ pub struct Session {
     bytes_max: u64,
     jobs: Mutex<BTreeMap<String, Inspector>>,
     areas: Mutex<Opened>,
-    pauses: Mutex<BTreeMap<String, Paused>>,
-    locks: Mutex<BTreeMap<(String, String), Locked>>,
+    pauses: Mutex<BTreeMap<String, Arc<Paused>>>,
+    locks: Mutex<BTreeMap<(String, String), Arc<Locked>>>,
     /// The last step before the last change of each job by this session.
     changes: Mutex<BTreeMap<String, u64>>,
     /// The last look at the workers of each job.
@@ -226,10 +237,22 @@ impl Session {
                 fields.end()?;
                 self.map(&job, &area, &select, step.map_or(At::Now, At::Step))?
             }
-            "valid" => {
-                let pin = fields.number("pin")?.ok_or_else(|| SessionError::Question("\"pin\" is missing".into()))?;
+            "parts" => {
+                let (area, select) = (fields.text("area")?, fields.text_or_empty("select")?);
+                let at = fields.number("step")?.map_or(At::Now, At::Step);
                 fields.end()?;
-                json!({ "valid": lock(&self.pins).all.get(&pin).is_some_and(Pinned::is_valid) })
+                match self.parts(&job, &area, &select, at)? {
+                    Some(head) => head,
+                    None => return self.get(&job, &area, &select, at),
+                }
+            }
+            "valid" => {
+                let mut asked = fields.numbers("pins")?;
+                asked.extend(fields.number("pin")?);
+                fields.end()?;
+                let pins = lock(&self.pins);
+                let is_valid = |pin: &u64| pins.all.get(pin).is_some_and(Pinned::is_valid);
+                json!({ "valid": !asked.is_empty() && asked.iter().all(is_valid) })
             }
             "unpin" => {
                 fields.end()?;
@@ -274,14 +297,15 @@ impl Session {
                 fields.end()?;
                 let paused = self.inspector(&job)?.pause_at(step.map_or(At::Next, At::Step))?;
                 let step = paused.step();
-                lock(&self.pauses).insert(job, paused);
+                lock(&self.pauses).insert(job, paused.into());
                 json!({ "step": step })
             }
             "next" => {
                 fields.end()?;
                 let inspector = self.inspector(&job)?;
                 // A pause of another reader can be moved on, too.
-                let step = match lock(&self.pauses).get(&job) {
+                let paused = lock(&self.pauses).get(&job).cloned();
+                let step = match paused {
                     Some(paused) => paused.go_to_next()?,
                     None => Some(inspector.step_on()?.ok_or_else(|| SessionError::NotPaused { job: job.clone() })?),
                 };
@@ -301,7 +325,7 @@ impl Session {
                 let area = fields.text("area")?;
                 fields.end()?;
                 let locked = self.inspector(&job)?.lock(&area)?;
-                lock(&self.locks).insert((job, area), locked);
+                lock(&self.locks).insert((job, area), locked.into());
                 json!({})
             }
             "unlock" => {
@@ -358,10 +382,7 @@ impl Session {
                 return Err(SessionError::TooLarge { bytes, max: self.bytes_max });
             }
             let mut frame = area.get_raw(&selection, at)?;
-            // Who changes something and then reads sees the change, and not a copy from before it.
-            let is_before =
-                frame.step.is_some_and(|step| lock(&self.changes).get(job).is_some_and(|last| step <= *last));
-            if at == At::Now && is_before && !lock(&self.pauses).contains_key(job) {
+            if at == At::Now && self.is_outdated_step(job, frame.step) {
                 frame = area.get_raw(&selection, At::Next)?;
             }
             let (element, units) = (frame.element.name(), &info.units);
@@ -369,6 +390,9 @@ impl Session {
                 "name": frame.name, "type": element, "shape": frame.shape, "units": units, "step": frame.step,
             });
             add_fields(&mut head, frame.element.bytes(), &frame.fields);
+            if !frame.missing.is_empty() {
+                head["missing"] = frame.missing.iter().map(missing_object).collect();
+            }
             Ok(Answer { head, body: frame.bytes })
         })
     }
@@ -378,25 +402,68 @@ impl Session {
         let selection = selection(select)?;
         self.again_if_lost(job, |inspector| {
             let pinned = self.area(inspector, job, name)?.pin(&selection, at)?;
-            let places = pinned.places().iter().map(|places| match *places {
-                Places::One(place) => json!(place),
-                Places::Many { start, step, count } => json!([start, step, count]),
-            });
-            let mut head = json!({
-                "name": pinned.name(), "type": pinned.element().name(), "step": pinned.step(), "file": pinned.file(),
-                "offset": pinned.offset(), "shape": pinned.shape(), "places": places.collect::<Vec<_>>(),
-            });
+            let mut head = json!({ "name": pinned.name(), "type": pinned.element().name(), "step": pinned.step() });
             add_fields(&mut head, pinned.element().bytes(), pinned.fields());
-            let mut pins = lock(&self.pins);
-            pins.last += 1;
-            let number = pins.last;
-            pins.all.insert(number, pinned);
-            let oldest = if pins.all.len() > PINS_MAX { pins.all.pop_first() } else { None };
-            drop(pins);
-            drop(oldest);
-            head["pin"] = number.into();
+            self.keep(pinned, &mut head);
             Ok(head)
         })
+    }
+
+    /// Pins elements of several workers. Returns `None` if they are few, or cannot be mapped.
+    fn parts(&self, job: &str, name: &str, select: &str, at: At) -> Result<Option<Value>, SessionError> {
+        let selection = selection(select)?;
+        self.again_if_lost(job, |inspector| {
+            let area = self.area(inspector, job, name)?;
+            let shape = selection.of(&area.info().shape)?.shape();
+            if shape.iter().product::<u64>() * (area.info().element.bytes() as u64) < PARTS_MIN {
+                return Ok(None);
+            }
+            let pin = |at| match area.pin_all(&selection, at) {
+                Err(InspectError::NotMapped { .. } | InspectError::Incomplete { .. }) => Ok(None),
+                pinned => pinned.map(Some),
+            };
+            let mut all = pin(at)?;
+            if all.as_ref().is_some_and(|all| at == At::Now && self.is_outdated_step(job, Some(all[0].step()))) {
+                all = pin(At::Next)?;
+            }
+            let Some(all) = all else { return Ok(None) };
+            let (element, step) = (area.info().element, all[0].step());
+            let mut head = json!({ "name": name, "type": element.name(), "shape": shape, "step": step });
+            add_fields(&mut head, element.bytes(), &area.info().fields);
+            let part = |pinned: Pinned| {
+                let mut part = json!({ "block": pinned.block() });
+                self.keep(pinned, &mut part);
+                part
+            };
+            head["parts"] = all.into_iter().map(part).collect();
+            Ok(Some(head))
+        })
+    }
+
+    /// Whether a step is from before the last change by this session. Who changes something and
+    /// then reads sees the change.
+    fn is_outdated_step(&self, job: &str, step: Option<u64>) -> bool {
+        let is_before = step.is_some_and(|step| lock(&self.changes).get(job).is_some_and(|last| step <= *last));
+        is_before && !lock(&self.pauses).contains_key(job)
+    }
+
+    /// Keeps what is pinned, and says where it is.
+    fn keep(&self, pinned: Pinned, head: &mut Value) {
+        let places = pinned.places().iter().map(|places| match *places {
+            Places::One(place) => json!(place),
+            Places::Many { start, step, count } => json!([start, step, count]),
+        });
+        head["places"] = places.collect();
+        (head["file"], head["offset"]) = (json!(pinned.file()), pinned.offset().into());
+        head["shape"] = json!(pinned.shape());
+        let mut pins = lock(&self.pins);
+        pins.last += 1;
+        let number = pins.last;
+        pins.all.insert(number, pinned);
+        let oldest = if pins.all.len() > PINS_MAX { pins.all.pop_first() } else { None };
+        drop(pins);
+        drop(oldest);
+        head["pin"] = number.into();
     }
 
     fn put(
@@ -410,8 +477,8 @@ impl Session {
         let selection = selection(select)?;
         let inspector = self.inspector(job)?;
         let area = self.area(&inspector, job, name)?;
-        let locks = lock(&self.locks);
-        let locked = locks.get(&(job.to_owned(), name.to_owned()));
+        // Others ask meanwhile.
+        let locked = lock(&self.locks).get(&(job.to_owned(), name.to_owned())).cloned();
         let encoded = match values {
             None => None,
             Some(values) => {
@@ -419,7 +486,7 @@ impl Session {
                 Some(encode::encode(values, count, area.info().element)?)
             }
         };
-        Ok(area.put_locked(&selection, encoded.as_deref().unwrap_or(elements), locked)?)
+        Ok(area.put_locked(&selection, encoded.as_deref().unwrap_or(elements), locked.as_deref())?)
     }
 
     /// Notes a change, and answers with the last step before it.

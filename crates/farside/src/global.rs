@@ -42,7 +42,7 @@ mod until;
 
 pub use self::atomics::{Integer, Unsigned, Word};
 pub use self::error::{AddressFault, GlobalError};
-pub use self::local_bytes::{LocalBytes, LocalBytesError};
+pub use self::local_bytes::{LocalBytes, LocalBytesError, LocalVec};
 pub use self::movement::{Completing, Handle, Incoming, MovementError, OperationValue, Order};
 pub use self::notifications::{AllNotifications, NotificationFault, Notifications};
 pub use self::objects::{ByteSpace, Distribution, GlobalArray, ObjectError, RacySlice, ReadEpoch, Symmetric};

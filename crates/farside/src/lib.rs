@@ -104,8 +104,8 @@ pub use farside_launch::ring_options::RingOptions;
 pub use farside_macros::test;
 pub use global::{
     AddressFault, AllNotifications, Comparison, Distribution, GlobalAddress, GlobalArray, GlobalPtr, GlobalSlice,
-    Handle, Hyperslab, Incoming, LocalBytes, LocalBytesError, MovementError, NotificationFault, Notifications, Order,
-    Section, SectionFault, Signal, Symmetric, Until,
+    Handle, Hyperslab, Incoming, LocalBytes, LocalBytesError, LocalVec, MovementError, NotificationFault,
+    Notifications, Order, Section, SectionFault, Signal, Symmetric, Until,
 };
 pub use invoke::call::{AGGREGATE_AGE, AGGREGATE_BYTES, Aggregation, Aggregator, Aggregators, To, WhenFull};
 pub use invoke::caller::{Caller, CallerPending};

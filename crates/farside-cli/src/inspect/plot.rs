@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use clap::Args;
 use farside_inspect::{AreaInfo, At, InspectError, Number, RawFrame, Selection};
 
-use super::{JobArguments, step_of};
+use super::{JobArguments, complete, state_of};
 use crate::error::CliError;
 
 /// Draw one step: two dimensions as a heat map, one as a line
@@ -70,7 +70,7 @@ impl Picture {
         let (least, most) = (finite().fold(f64::INFINITY, f64::min), finite().fold(f64::NEG_INFINITY, f64::max));
         let (least, most) = if least <= most { (least, most) } else { (0.0, 0.0) };
         let units = if info.units.is_empty() { String::new() } else { format!(" {}", info.units) };
-        let title = format!("{} {}{:?}{units}{}", frame.name, frame.element, frame.shape, step_of(frame));
+        let title = format!("{} {}{:?}{units}{}", frame.name, frame.element, frame.shape, state_of(frame));
         Ok(Self { title, values, rows, columns, least, most })
     }
 
@@ -113,7 +113,8 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl Write) -> Result<(), Cli
     let picture = Picture::new(&frame, &frame.numbers()?, area.info())?;
     if let Some(path) = svg {
         let written = std::fs::write(path, svg::draw(&picture));
-        return written.map_err(|cause| CliError::MemoryFile { path: path.clone(), cause });
+        written.map_err(|cause| CliError::MemoryFile { path: path.clone(), cause })?;
+        return complete(frame);
     }
     let has_colours = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let text = match picture.rows {
@@ -121,7 +122,9 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl Write) -> Result<(), Cli
         Some(_) => cells(&picture, (*width).into(), has_colours),
     };
     let (least, most) = (picture.least, picture.most);
-    write!(out, "# {}\n{text}# {least} to {most}\n", picture.title).map_err(CliError::Output)
+    write!(out, "# {}\n{text}# {least} to {most}\n", picture.title).map_err(CliError::Output)?;
+    out.flush().map_err(CliError::Output)?;
+    complete(frame)
 }
 
 /// A heat map: two rows in each line of the terminal, or one where there are no colours.

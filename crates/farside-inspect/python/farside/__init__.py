@@ -19,7 +19,7 @@ import time
 
 import numpy as np
 
-__all__ = ["Area", "Error", "Frame", "Job", "Locked", "MappedFrame", "Paused", "connect", "jobs"]
+__all__ = ["Area", "Error", "Frame", "Job", "Locked", "MappedFrame", "Missing", "Paused", "connect", "jobs"]
 
 _DTYPES = {
     "bool": "?", "u8": "u1", "i8": "i1", "u16": "<u2", "i16": "<i2", "u32": "<u4", "i32": "<i4",
@@ -44,13 +44,41 @@ class Error(Exception):
     """Why a question has no answer."""
 
 
+class Missing:
+    """A part of a frame that is not there, because its process is gone: `frame[missing.places]`.
+
+    `worker` and `process` are None if they are not known. The elements there are NaN or 0.
+    """
+
+    def __init__(self, described):
+        self.worker = described["worker"]
+        self.process = described["process"]
+        places = zip(described["origin"], described["shape"])
+        self.places = tuple(slice(first, first + count) for first, count in places)
+
+    def __repr__(self):
+        return f"<farside.Missing worker {self.worker} of process {self.process}: {self.places}>"
+
+
 class Frame(np.ndarray):
-    """Elements of one step of all processes. `step` is its number; memory as it is now has none."""
+    """Elements of one step of all processes. `step` is its number; memory as it is now has none.
+
+    If a process is gone, `missing` lists its parts, a `Missing` each, and `masked()` hides them.
+    What is computed from a frame has no list.
+    """
 
     step = None
+    missing = ()
 
     def __array_finalize__(self, other):
         self.step = getattr(other, "step", None)
+
+    def masked(self):
+        """The frame as a masked array."""
+        mask = np.zeros(self.shape, bool)
+        for missing in self.missing:
+            mask[missing.places] = True
+        return np.ma.masked_array(np.asarray(self), mask)
 
 
 class MappedFrame(Frame):
@@ -111,7 +139,7 @@ class _Session:
     """The process that answers questions."""
 
     # The memories that are kept mapped.
-    _MAPPED_MAX = 8
+    _MAPPED_MAX = 64
 
     def __init__(self, job, timeout):
         command = os.environ.get("FARSIDE_COMMAND", "farside")
@@ -318,11 +346,40 @@ class Area:
         return f"<farside.Area {self.name!r}: {self.dtype}{list(self.shape)} {self.units}>"
 
     def get(self, select="", step=None):
-        """Reads elements of one step: the next that can be had, or the one of this number."""
-        answer, array = self._session.ask(do="get", area=self.name, select=_text(select), step=step)
+        """Reads elements of one step: the next that can be had, or the one of this number.
+
+        Many elements of a view are copied once, from the memory of the program.
+        """
+        asked = {"area": self.name, "select": _text(select), "step": step}
+        answer, array = self._session.ask(do="parts" if self.role == "view" else "get", **asked)
+        if array is None:
+            array = self._copy(answer)
+        if array is None:
+            # It took so long that others have the memory now.
+            answer, array = self._session.ask(do="get", **asked)
         frame = array.view(Frame)
         frame.step = answer["step"]
+        frame.missing = [Missing(part) for part in answer.get("missing", ())]
         return frame
+
+    def _copy(self, answer):
+        """The elements of pinned parts, if the parts have been the step's until they were copied."""
+        array = np.empty(answer["shape"], self.dtype)
+        pins = [part["pin"] for part in answer["parts"]]
+        try:
+            for part in answer["parts"]:
+                block = tuple(slice(first, first + count) for first, count in part["block"])
+                array[block + (...,)] = self._pinned(part)
+            return array if self._session.ask(do="valid", pins=pins)[0]["valid"] else None
+        finally:
+            # The next question takes them along.
+            self._session.unpinned.extend(pins)
+
+    def _pinned(self, part):
+        """The selected elements of a part that is pinned, in place."""
+        memory = self._session.map(part["file"])
+        elements = np.frombuffer(memory, self.dtype, math.prod(part["shape"]), part["offset"])
+        return elements.reshape(part["shape"])[tuple(_places_of(places) for places in part["places"]) + (...,)]
 
     def __getitem__(self, select):
         return self.get(select)
@@ -335,11 +392,9 @@ class Area:
         """
         answer, _ = self._session.ask(do="map", area=self.name, select=_text(select), step=step)
         pin = _Pin(self._session, answer["pin"])
-        memory = self._session.map(answer["file"])
-        part = np.frombuffer(memory, self.dtype, math.prod(answer["shape"]), answer["offset"])
-        part = part.reshape(answer["shape"]).view(MappedFrame)
-        part.step, part._pin = answer["step"], pin
-        return part[tuple(_places_of(places) for places in answer["places"]) + (...,)]
+        frame = self._pinned(answer).view(MappedFrame)
+        frame.step, frame._pin = answer["step"], pin
+        return frame
 
     def put(self, values, select=""):
         """Writes elements: an array of the shape that is selected, or one number for all places.

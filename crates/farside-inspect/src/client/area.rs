@@ -9,8 +9,9 @@ use bytemuck::{Pod, Zeroable};
 use farside_rpc::{CallError, Pending, Ran, Stage, TransferError};
 
 use super::error::{InspectError, Late};
-use super::info::AreaInfo;
+use super::info::{AreaInfo, PartInfo};
 use super::inspector::{Guest, Inspector};
+use super::missing::{Missing, uncovered};
 use crate::element::{Element, ElementType, Field};
 use crate::protocol::{Got, Refused, Role, Wanted, Wish};
 use crate::selection::{Selected, Selection};
@@ -63,6 +64,8 @@ pub struct Frame<T> {
     pub shape: Vec<u64>,
     /// The elements, in row-major order.
     pub values: Vec<T>,
+    /// Those of them that are missing, because their process is gone. Mostly there are none.
+    pub missing: Vec<Missing>,
 }
 
 /// Elements of one step, whatever their type.
@@ -81,6 +84,8 @@ pub struct RawFrame {
     pub shape: Vec<u64>,
     /// The elements, in row-major order and in this machine's order of bytes.
     pub bytes: Vec<u8>,
+    /// Those of them that are missing, because their process is gone. Mostly there are none.
+    pub missing: Vec<Missing>,
 }
 
 /// The places that are meant of one worker's part.
@@ -123,6 +128,24 @@ impl<T> Area<T> {
         &self.info
     }
 
+    /// Checks the shape of the area.
+    ///
+    /// ```no_run
+    /// # use farside_inspect::Inspector;
+    /// let heat = Inspector::connect("heat")?.open::<f64>("temperature")?.expect_shape([128, 128])?;
+    /// # Ok::<(), farside_inspect::InspectError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`InspectError::Shape`] if it has another one.
+    pub fn expect_shape(self, shape: impl AsRef<[u64]>) -> Result<Self, InspectError> {
+        let (is, wanted) = (&self.info.shape, shape.as_ref());
+        if is == wanted {
+            return Ok(self);
+        }
+        Err(InspectError::Shape { name: self.info.name, is: self.info.shape, wanted: wanted.to_vec() })
+    }
+
     /// Reads elements of one step, as bytes.
     ///
     /// # Errors
@@ -131,10 +154,10 @@ impl<T> Area<T> {
         let selected = selection.of(&self.info.shape)?;
         let (counts, total) = self.count(&selected)?;
         let mut bytes: Vec<u8> = zeroes(total * self.info.element.bytes())?;
-        let step = self.fill_bytes(&selected, &counts, &mut bytes, at)?;
+        let (step, missing) = self.fill_bytes(&selected, &counts, &mut bytes, at)?;
         let (name, element) = (self.info.name.clone(), self.info.element);
         let fields = self.info.fields.clone();
-        Ok(RawFrame { name, step, element, fields, shape: selected.shape(), bytes })
+        Ok(RawFrame { name, step, element, fields, shape: selected.shape(), bytes, missing })
     }
 
     /// The number of elements that are selected, by dimension and in all.
@@ -144,22 +167,53 @@ impl<T> Area<T> {
         Ok((counts, total.ok_or(InspectError::NoMemory { bytes: u64::MAX })?))
     }
 
-    /// Reads what is selected into memory of its size. Returns the step.
+    /// Reads what is selected into memory of its size. Returns the step, and what is missing.
     fn fill_bytes(
         &self,
         selected: &Selected,
         counts: &[u64],
         bytes: &mut [u8],
         at: At,
-    ) -> Result<Option<u64>, InspectError> {
+    ) -> Result<(Option<u64>, Vec<Missing>), InspectError> {
         let deadline = Instant::now() + self.inspector.time();
-        let mut pieces = self.pieces(selected, (bytes.len() / self.info.element.bytes()) as u64)?;
+        let mut lost = None;
+        loop {
+            let (mut pieces, missing) = self.pieces(selected)?;
+            if pieces.is_empty() {
+                return Err(lost.unwrap_or_else(|| self.incomplete(selected.count(), selected.count())));
+            }
+            let step = match self.fill_pieces(&mut pieces, counts, bytes, at, deadline) {
+                // The others go on. That process is known to be gone now.
+                Err(error @ InspectError::Lost { .. }) if Instant::now() < deadline => {
+                    lost = Some(error);
+                    continue;
+                }
+                filled => filled?,
+            };
+            missing.iter().for_each(|missing| missing.mark(counts, self.info.element, bytes));
+            let of_frame = |Missing { worker, origin, shape }| Missing {
+                worker,
+                origin: selected.kept(&origin),
+                shape: selected.kept(&shape),
+            };
+            return Ok((step, missing.into_iter().map(of_frame).collect()));
+        }
+    }
+
+    fn fill_pieces(
+        &self,
+        pieces: &mut [Piece],
+        counts: &[u64],
+        bytes: &mut [u8],
+        at: At,
+        deadline: Instant,
+    ) -> Result<Option<u64>, InspectError> {
         if self.info.role == Role::View {
             let fill = |pieces: &[Piece], wish| self.attempt(pieces, counts, bytes, wish, deadline);
-            return self.read(&mut pieces, at, deadline, fill).map(Some);
+            return self.read(pieces, at, deadline, fill).map(Some);
         }
         while Instant::now() < deadline {
-            if let Attempt::Step(_) = self.attempt(&pieces, counts, bytes, Wish::Newest, deadline)? {
+            if let Attempt::Step(_) = self.attempt(pieces, counts, bytes, Wish::Newest, deadline)? {
                 return Ok(None);
             }
         }
@@ -167,33 +221,67 @@ impl<T> Area<T> {
         Err(InspectError::Refused { process, refused: Refused::Busy })
     }
 
-    /// Finds out which places of each worker are meant.
-    pub(super) fn pieces(&self, selected: &Selected, total: u64) -> Result<Vec<Piece>, InspectError> {
-        let (mut pieces, mut found) = (Vec::new(), 0);
+    /// Finds out which places of each worker are meant, and which belong to processes that are
+    /// gone.
+    fn pieces(&self, selected: &Selected) -> Result<(Vec<Piece>, Vec<Missing>), InspectError> {
+        let (mut pieces, mut missing) = (Vec::new(), Vec::new());
+        let total = selected.count();
+        let mut found = 0;
         // Of a number, each worker has the whole. The first one's is shown.
-        let parts = if self.info.has_parts() { &self.info.parts[..] } else { &self.info.parts[..1] };
+        let is_there = |part: &&PartInfo| self.inspector.guest(part.process).is_some();
+        let parts = self.info.parts.iter();
+        let parts: Vec<_> =
+            if self.info.has_parts() { parts.collect() } else { parts.filter(is_there).take(1).collect() };
         for part in parts {
             let dimensions = selected.spans.iter().zip(&part.origin).zip(&part.shape);
             let within: Option<Vec<_>> =
                 dimensions.map(|((span, origin), length)| span.within(*origin, *length)).collect();
-            let (Some(within), Some(guest)) = (within, self.inspector.guest(part.process)) else { continue };
+            let Some(within) = within else { continue };
             let count: u64 = within.iter().map(|(span, _)| span.count).product();
             found += count;
+            let block: Vec<Span> =
+                within.iter().map(|(span, first)| Span { start: *first, step: 1, count: span.count }).collect();
+            let Some(guest) = self.inspector.guest(part.process) else {
+                missing.push(Missing::of_block(Some((part.worker, part.process)), &block));
+                continue;
+            };
             pieces.push(Piece {
                 guest,
                 process: part.process,
                 worker: part.worker,
-                block: within.iter().map(|(span, first)| Span { start: *first, step: 1, count: span.count }).collect(),
+                block,
                 spans: within.into_iter().map(|(span, _)| span).collect(),
                 bytes: count as usize * self.info.element.bytes(),
                 step: None,
             });
         }
         if found < total {
-            let (missing, lost) = (total - found, self.inspector.without_door());
-            return Err(InspectError::Incomplete { name: self.info.name.clone(), missing, selected: total, lost });
+            let counts: Vec<u64> = selected.spans.iter().map(|span| span.count).collect();
+            let known = missing.iter().map(Missing::block).chain(pieces.iter().map(|piece| piece.block.clone()));
+            // Processes that have ended may have shown the rest before the area was opened.
+            let may_be_gone = !self.inspector.without_door().is_empty() && self.info.has_parts();
+            let rest = Some(known.collect::<Vec<_>>()).filter(|_| may_be_gone);
+            let rest = rest.and_then(|known| uncovered(&counts, known.iter().map(Vec::as_slice)));
+            let rest = rest.ok_or_else(|| self.incomplete(total - found, total))?;
+            missing.extend(rest.iter().map(|block| Missing::of_block(None, block)));
         }
-        Ok(pieces)
+        Ok((pieces, missing))
+    }
+
+    /// The places of each worker that are meant, of which none may be missing.
+    pub(super) fn all_pieces(&self, selected: &Selected) -> Result<Vec<Piece>, InspectError> {
+        let (pieces, missing) = self.pieces(selected)?;
+        if missing.is_empty() { Ok(pieces) } else { Err(self.incomplete_of(&missing, selected.count())) }
+    }
+
+    fn incomplete(&self, missing: u64, selected: u64) -> InspectError {
+        let (name, lost) = (self.info.name.clone(), self.inspector.without_door());
+        InspectError::Incomplete { name, missing, selected, lost }
+    }
+
+    fn incomplete_of(&self, missing: &[Missing], selected: u64) -> InspectError {
+        let count = |missing: &Missing| missing.shape.iter().product::<u64>();
+        self.incomplete(missing.iter().map(count).sum(), selected)
     }
 
     /// Finds a step that can be had, by attempts to get one.
@@ -430,26 +518,28 @@ impl<T: Element> Area<T> {
     ///
     /// # Errors
     /// [`InspectError`]: among others [`NotThere`](InspectError::NotThere), which names the workers
-    /// that did not come to the step in time, and [`Lost`](InspectError::Lost), which names a
-    /// process that has ended.
+    /// that did not come to the step in time; [`Silent`](InspectError::Silent), which names a
+    /// process that is stopped; [`Lost`](InspectError::Lost) if all processes have ended that show
+    /// what is selected. If others still show some of it, the frame has the rest as
+    /// [`missing`](Frame::missing).
     pub fn get(&self, selection: &Selection, at: At) -> Result<Frame<T>, InspectError> {
         let selected = selection.of(&self.info.shape)?;
         let (counts, total) = self.count(&selected)?;
         let mut values: Vec<T> = zeroes(total)?;
-        let step = match T::bytes_mut(&mut values) {
+        let (step, missing) = match T::bytes_mut(&mut values) {
             Some(bytes) => self.fill_bytes(&selected, &counts, bytes, at)?,
             None => {
                 let mut bytes = zeroes(total * size_of::<T>())?;
-                let step = self.fill_bytes(&selected, &counts, &mut bytes, at)?;
+                let filled = self.fill_bytes(&selected, &counts, &mut bytes, at)?;
                 for (value, bytes) in values.iter_mut().zip(bytes.chunks_exact(size_of::<T>())) {
                     let (name, element) = (self.info.name.clone(), self.info.element);
                     let read = bytemuck::checked::try_pod_read_unaligned(bytes);
                     *value = read.map_err(|_| InspectError::Value { name, element })?;
                 }
-                step
+                filled
             }
         };
-        Ok(Frame { step, shape: selected.shape(), values })
+        Ok(Frame { step, shape: selected.shape(), values, missing })
     }
 
     /// Reads elements of one step into memory of the caller, and returns the step; `None` if the
@@ -470,7 +560,7 @@ impl<T: Element> Area<T> {
     ///
     /// # Errors
     /// Those of [`get`](Self::get); [`InspectError::Length`] if another number of elements is
-    /// selected.
+    /// selected; [`InspectError::Incomplete`] if some are missing. The others were read then.
     pub fn get_into(&self, selection: &Selection, at: At, values: &mut [T]) -> Result<Option<u64>, InspectError>
     where
         T: Pod,
@@ -482,7 +572,8 @@ impl<T: Element> Area<T> {
             let (name, given) = (self.info.name.clone(), size_of_val(values) as u64);
             return Err(InspectError::Length { name, given, expected });
         }
-        self.fill_bytes(&selected, &counts, bytemuck::cast_slice_mut(values), at)
+        let (step, missing) = self.fill_bytes(&selected, &counts, bytemuck::cast_slice_mut(values), at)?;
+        if missing.is_empty() { Ok(step) } else { Err(self.incomplete_of(&missing, total as u64)) }
     }
 }
 

@@ -85,6 +85,16 @@ pub enum InspectError {
         /// The type that was expected.
         wanted: ElementType,
     },
+    /// The area has another shape.
+    #[error("{name:?} has the shape {is:?}, not {wanted:?}: expect that one, or select a part")]
+    Shape {
+        /// The name.
+        name: String,
+        /// The shape of the area.
+        is: Vec<u64>,
+        /// The shape that was expected.
+        wanted: Vec<u64>,
+    },
     /// The elements are other structs.
     #[error("{name:?} consists of {is}, not of {wanted}: open it with a struct of those fields")]
     Fields {

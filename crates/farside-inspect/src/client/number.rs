@@ -7,6 +7,7 @@ use bytemuck::checked::try_pod_read_unaligned;
 
 use super::area::RawFrame;
 use super::error::InspectError;
+use super::missing::mask;
 use crate::element::{Element, ElementType, Field};
 
 /// An element of any type.
@@ -20,11 +21,13 @@ pub enum Number {
     F64(f64),
     /// The real and the imaginary part.
     Complex(f64, f64),
+    /// The process of the element is gone.
+    Missing,
 }
 
 impl Number {
     /// The number, rounded where it has more digits than an `f64`. `true` is 1. Of a complex number
-    /// it is the absolute value.
+    /// it is the absolute value. One that is missing is `NaN`.
     #[must_use]
     pub fn as_f64(self) -> f64 {
         match self {
@@ -34,6 +37,7 @@ impl Number {
             Self::F32(value) => value.into(),
             Self::F64(value) => value,
             Self::Complex(real, imaginary) => real.hypot(imaginary),
+            Self::Missing => f64::NAN,
         }
     }
 }
@@ -47,6 +51,7 @@ impl fmt::Display for Number {
             Self::F32(value) => value.fmt(f),
             Self::F64(value) => value.fmt(f),
             Self::Complex(real, imaginary) => write!(f, "{real}{imaginary:+}i"),
+            Self::Missing => f.write_str("-"),
         }
     }
 }
@@ -84,7 +89,13 @@ impl RawFrame {
                 return Err(InspectError::Structs { name: self.name.clone(), fields: fields.join(", ") });
             }
         };
-        numbers.ok_or_else(|| InspectError::Value { name: self.name.clone(), element: self.element })
+        let wrong = || InspectError::Value { name: self.name.clone(), element: self.element };
+        let mut numbers = numbers.ok_or_else(wrong)?;
+        if !self.missing.is_empty() {
+            let places = numbers.iter_mut().zip(mask(&self.shape, &self.missing));
+            places.filter(|(_, is_missing)| *is_missing).for_each(|(number, _)| *number = Number::Missing);
+        }
+        Ok(numbers)
     }
 
     /// The fields of structs, each as a frame of its own under the field's name. The dimensions of
@@ -101,6 +112,7 @@ impl RawFrame {
                 fields: Vec::new(),
                 shape: self.shape.iter().copied().chain(field.shape.iter().map(|length| u64::from(*length))).collect(),
                 bytes: bytes.copied().collect(),
+                missing: self.missing.iter().map(|missing| missing.with_dimensions(&field.shape)).collect(),
             }
         };
         self.fields.iter().map(column).collect()
@@ -125,7 +137,8 @@ impl RawFrame {
         format!("[{}]", self.fields.iter().map(field).collect::<Vec<_>>().join(", "))
     }
 
-    /// Writes the frame as a file of numpy (`.npy`, version 1.0). The step is not in it.
+    /// Writes the frame as a file of numpy (`.npy`, version 1.0). Neither the step is in it, nor
+    /// what is [missing](Self::missing).
     ///
     /// # Errors
     /// Those of `out`.
@@ -149,7 +162,8 @@ mod tests {
 
     fn frame(element: ElementType, shape: &[u64], bytes: &[u8]) -> RawFrame {
         let (name, fields) = ("it".into(), Vec::new());
-        RawFrame { name, step: None, element, fields, shape: shape.to_vec(), bytes: bytes.to_vec() }
+        let (step, missing) = (None, Vec::new());
+        RawFrame { name, step, element, fields, shape: shape.to_vec(), bytes: bytes.to_vec(), missing }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! [`Pinned`]: elements of a step, read in place.
 
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -9,9 +10,12 @@ use farside_rpc::bulk::{Bulk, Mapped, Read};
 use super::area::{Area, At, Attempt, Gathered};
 use super::error::InspectError;
 use crate::element::{ElementType, Field};
-use crate::protocol::Role;
+use crate::protocol::{Got, Role};
 use crate::selection::{Places, Selection};
 use crate::spans::Span;
+
+/// The most parts that are pinned at once.
+const PARTS_MAX: usize = 32;
 
 /// One worker's part of a view at one step, in memory of its process that this process maps for
 /// reading: [`Area::pin`].
@@ -28,6 +32,7 @@ pub struct Pinned {
     fields: Vec<Field>,
     shape: Vec<u64>,
     places: Vec<Places>,
+    block: Vec<(u64, u64)>,
     memory: Bulk<Read>,
     mapped: Mapped,
 }
@@ -40,36 +45,64 @@ impl<T> Area<T> {
     /// workers, if the area is no view, and if its part is small, since small ones travel with
     /// the answer.
     pub fn pin(&self, selection: &Selection, at: At) -> Result<Pinned, InspectError> {
+        let mut pinned = self.pin_pieces(selection, at, 1)?;
+        Ok(pinned.remove(0))
+    }
+
+    /// The same for elements of several workers: pins one step of all their parts. Each says by
+    /// [`block`](Pinned::block) where its elements are in what is selected. So a program that puts
+    /// them together copies each element once.
+    ///
+    /// # Errors
+    /// Those of [`pin`](Self::pin); [`InspectError::NotMapped`] for more than 32 workers.
+    pub fn pin_all(&self, selection: &Selection, at: At) -> Result<Vec<Pinned>, InspectError> {
+        self.pin_pieces(selection, at, PARTS_MAX)
+    }
+
+    fn pin_pieces(&self, selection: &Selection, at: At, count_max: usize) -> Result<Vec<Pinned>, InspectError> {
         let deadline = Instant::now() + self.inspector.time();
         let not_mapped = |why| InspectError::NotMapped { name: self.info.name.clone(), why };
         if self.info.role != Role::View {
             return Err(not_mapped("only the steps of views stay as they are"));
         }
         let selected = selection.of(&self.info.shape)?;
-        let mut pieces = self.pieces(&selected, selected.count())?;
-        let [piece] = &mut pieces[..] else { return Err(not_mapped("it is in the memories of several workers")) };
-        let places = selected.places(std::mem::take(&mut piece.spans));
-        let part = self.info.parts.iter().find(|part| part.worker == piece.worker);
-        let shape = part.map(|part| part.shape.clone()).unwrap_or_default();
-        piece.spans = shape.iter().map(|length| Span { start: 0, step: 1, count: *length }).collect();
-        let mut pinned = None;
+        let mut pieces = self.all_pieces(&selected)?;
+        if pieces.is_empty() || pieces.len() > count_max {
+            return Err(not_mapped("it is in the memories of several workers"));
+        }
+        let mut described = BTreeMap::new();
+        for piece in &mut pieces {
+            let places = selected.places(std::mem::take(&mut piece.spans));
+            let block = piece.block.iter().map(|span| (span.start, span.count)).unzip::<u64, u64, Vec<_>, Vec<_>>();
+            let block = selected.kept(&block.0).into_iter().zip(selected.kept(&block.1)).collect();
+            let part = self.info.parts.iter().find(|part| part.worker == piece.worker);
+            let shape = part.map(|part| part.shape.clone()).unwrap_or_default();
+            piece.spans = shape.iter().map(|length| Span { start: 0, step: 1, count: *length }).collect();
+            described.insert(piece.worker, (places, block, shape));
+        }
+        let mut found = Vec::new();
         let step = self.read(&mut pieces, at, deadline, |pieces, wish| {
             Ok(match self.gather(pieces, wish, deadline)? {
                 Gathered::Passed(step) => Attempt::Passed(step),
                 Gathered::Step(step, got) => {
-                    pinned = got.into_iter().next().map(|got| got.elements);
+                    found = pieces.iter().map(|piece| piece.worker).zip(got).collect();
                     Attempt::Step(step)
                 }
             })
         })?;
-        let memory = pinned.ok_or_else(|| not_mapped("it has no elements"))?;
-        let mapped = memory.mapped().ok_or_else(|| not_mapped("it is small, or the process shows too much at once"))?;
-        let expected = shape.iter().product::<u64>() * self.info.element.bytes() as u64;
-        if mapped.bytes() as u64 != expected {
-            return Err(not_mapped("its process describes it in another way, and may run another version"));
-        }
-        let (name, element, fields) = (self.info.name.clone(), self.info.element, self.info.fields.clone());
-        Ok(Pinned { name, step, element, fields, shape, places, memory, mapped })
+        let pinned = |(worker, got): (u32, Got)| {
+            let (places, block, shape) = described.remove(&worker).ok_or_else(|| not_mapped("it has no elements"))?;
+            let memory = got.elements;
+            let mapped =
+                memory.mapped().ok_or_else(|| not_mapped("it is small, or the process shows too much at once"))?;
+            let expected = shape.iter().product::<u64>() * self.info.element.bytes() as u64;
+            if mapped.bytes() as u64 != expected {
+                return Err(not_mapped("its process describes it in another way, and may run another version"));
+            }
+            let (name, element, fields) = (self.info.name.clone(), self.info.element, self.info.fields.clone());
+            Ok(Pinned { name, step, element, fields, shape, places, block, memory, mapped })
+        };
+        found.into_iter().map(pinned).collect()
     }
 }
 
@@ -108,6 +141,13 @@ impl Pinned {
     #[must_use]
     pub fn places(&self) -> &[Places] {
         &self.places
+    }
+
+    /// Where these places are in what was selected: the first one and their number, by dimension of
+    /// that.
+    #[must_use]
+    pub fn block(&self) -> &[(u64, u64)] {
+        &self.block
     }
 
     /// Whether the memory has been this step's up to now.

@@ -110,6 +110,17 @@ impl Inspector {
         Ok(if passed.is_none() && least == most { Ok(step) } else { Err(step.unwrap_or(after)) })
     }
 
+    /// Has all workers stay after a step, unless a reader has them stay already.
+    fn hold_unless_held(&self, deadline: Instant) -> Result<Option<Held>, InspectError> {
+        if self.paused().is_some() {
+            return Ok(None);
+        }
+        match self.hold(None, &[], deadline) {
+            Err(InspectError::Refused { refused: Refused::Held { .. }, .. }) => Ok(None),
+            held => held.map(Some),
+        }
+    }
+
     /// Makes changes at one step of all workers. Returns the last step before them.
     fn change(&self, orders: &[Order], what: impl FnOnce() -> String) -> Result<Option<u64>, InspectError> {
         let written = |order: &Order| if let Order::Write { bytes, .. } = order { bytes.len() as u64 } else { 0 };
@@ -414,12 +425,14 @@ impl Inspector {
 
 impl<T> Area<T> {
     /// Writes elements, as bytes in row-major order. Returns the last step that was published
-    /// before the change; `None` if it was made at once.
+    /// before the change; `None` if no worker publishes steps.
     ///
     /// | the area | when, and how |
     /// |---|---|
     /// | a view | at one step of all workers, all of it |
-    /// | memory | at once, each worker's part as a whole |
+    /// | memory of one worker | at once, as a whole |
+    /// | memory of several workers | at one step of all workers, each part as a whole |
+    /// | memory that this program has locked | at once, all of it |
     /// | a parameter | as [`Inspector::set`] |
     ///
     /// # Errors
@@ -451,7 +464,7 @@ impl<T> Area<T> {
         if let (Role::Parameter { .. }, Ok(value)) = (self.info.role, bytes.try_into()) {
             return self.inspector.set(&self.info.name, f64::from_ne_bytes(value));
         }
-        let pieces = self.pieces(&selected, total.unwrap_or(0))?;
+        let pieces = self.all_pieces(&selected)?;
         let part = |piece: &Piece| {
             let mut own = Vec::with_capacity(piece.bytes);
             runs(&counts, &piece.block, element_bytes, |offset, length| {
@@ -473,11 +486,18 @@ impl<T> Area<T> {
             let lock = locked.and_then(|locked| locked.numbers.get(&piece.worker).copied());
             piece.guest.until(deadline).put(places, lock, Bulk::from(own))
         };
+        // Each worker's part is written as a whole. All of them are at one step if all workers stay.
+        let held = match (pieces.len() > 1 && locked.is_none()).then(|| self.inspector.hold_unless_held(deadline)) {
+            Some(held) => held?,
+            None => None,
+        };
         let asked: Vec<_> = pieces.iter().map(put).collect();
+        let mut newest = None;
         for (piece, asked) in pieces.iter().zip(asked) {
-            asked.and_then(Pending::wait).map_err(|error| self.failure(piece, error))?;
+            let step = asked.and_then(Pending::wait).map_err(|error| self.failure(piece, error))?;
+            newest = newest.max(step);
         }
-        Ok(None)
+        Ok(held.as_ref().and_then(|held| held.step).or(newest))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::client::{AreaInfo, InspectError, JobInfo, Number, RawFrame};
+use crate::client::{AreaInfo, InspectError, JobInfo, Missing, Number, RawFrame};
 use crate::element::Field;
 use crate::protocol::{About, Kind, Role};
 
@@ -115,7 +115,15 @@ fn nested(mut values: Vec<Value>, shape: &[u64]) -> Value {
     values.pop().unwrap_or(Value::Null)
 }
 
-/// A number. Those that JSON does not have are `"NaN"`, `"inf"` and `"-inf"`.
+/// What is missing in a frame: `worker` and `process`, which may be `null`, `origin` and `shape`.
+#[must_use]
+pub fn missing_object(missing: &Missing) -> Value {
+    let (worker, process) = missing.worker.unzip();
+    json!({ "worker": worker, "process": process, "origin": missing.origin, "shape": missing.shape })
+}
+
+/// A number. Those that JSON does not have are `"NaN"`, `"inf"` and `"-inf"`. One that is missing
+/// is `null`.
 #[must_use]
 pub fn value(number: Number) -> Value {
     match number {
@@ -127,6 +135,7 @@ pub fn value(number: Number) -> Value {
             value.to_string().parse::<f64>().map_or(Value::Null, Value::from)
         }
         Number::F64(value) if value.is_finite() => value.into(),
+        Number::Missing => Value::Null,
         number => number.to_string().into(),
     }
 }

@@ -255,7 +255,7 @@ impl Door for Handlers {
         Ok(self.memory(&name, worker)?.1.is_unchanged(version))
     }
 
-    async fn put(&self, cx: &Call, at: Places, lock: Option<u64>, from: Bulk<Read>) -> Result<(), Refused> {
+    async fn put(&self, cx: &Call, at: Places, lock: Option<u64>, from: Bulk<Read>) -> Result<Option<u64>, Refused> {
         may_write(cx)?;
         let Places { name, worker, spans } = at;
         let (area, memory) = self.memory(&name, worker)?;
@@ -266,9 +266,9 @@ impl Door for Handlers {
         from.pull(0, &mut bytes).map_err(|error| Refused::Transfer { cause: error.to_string() })?;
         valid(&part, &bytes)?;
         self.points.pass();
-        memory.write(lock, &places(&part, &spans), &bytes).await?;
+        let step = memory.write(lock, &places(&part, &spans), &bytes, || self.holds.newest_of(worker)).await?;
         self.points.pass();
-        Ok(())
+        Ok(step)
     }
 
     async fn lock(&self, cx: &Call, name: String, worker: u32, reader: u64) -> Result<u64, Refused> {

@@ -159,6 +159,11 @@ impl Holds {
         lock(&self.state).workers.values().filter_map(Steps::newest).max()
     }
 
+    /// The step that a worker has published last.
+    pub(super) fn newest_of(&self, worker: u32) -> Option<u64> {
+        lock(&self.state).workers.get(&worker).and_then(Steps::newest)
+    }
+
     /// Stays while a hold says so, and runs the actions that were ordered. Called by a worker that
     /// is about to publish a step.
     ///

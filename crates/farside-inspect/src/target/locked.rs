@@ -159,8 +159,15 @@ impl LockedMemory {
         self.word.is_unchanged(version) && self.bytes.address().is_some()
     }
 
-    /// Writes runs of bytes as one update.
-    pub(super) async fn write(&self, own: Option<u64>, runs: &[(usize, usize)], from: &[u8]) -> Result<(), Refused> {
+    /// Writes runs of bytes as one update. Returns the result of `after`, which is called while the
+    /// memory is still locked.
+    pub(super) async fn write<T>(
+        &self,
+        own: Option<u64>,
+        runs: &[(usize, usize)],
+        from: &[u8],
+        after: impl FnOnce() -> T,
+    ) -> Result<T, Refused> {
         let is_own = own.is_some_and(|own| self.is_held_by(own));
         if own.is_some() && !is_own {
             return Err(Refused::Over);
@@ -175,10 +182,11 @@ impl LockedMemory {
             written = written.and(self.bytes.write(*offset as u64, run));
             rest = behind;
         }
+        let after = after();
         if !is_own {
             self.unlock();
         }
-        written.map_err(|error| Refused::Failed { cause: error.to_string() })
+        written.map(|()| after).map_err(|error| Refused::Failed { cause: error.to_string() })
     }
 
     /// Locks the memory for a reader.

@@ -193,7 +193,7 @@ impl<'w, T: Element> Exposed<'w, T> {
     }
 
     fn wrong(&self, what: &'static str) -> ExposeError {
-        ExposeError::Shape { name: self.area.part().name, what }
+        wrong(&self.area, what)
     }
 
     /// The coordinates of the first place of the whole, by dimension.
@@ -201,8 +201,7 @@ impl<'w, T: Element> Exposed<'w, T> {
     /// # Errors
     /// [`ExposeError::Shape`] if there is not one for each dimension.
     pub fn origin(self, zero: impl AsRef<[f64]>) -> Result<Self, ExposeError> {
-        let zero = self.axes(zero.as_ref())?;
-        self.area.describe(|part| part.zero = zero);
+        set_origin(&self.area, zero.as_ref())?;
         Ok(self)
     }
 
@@ -211,16 +210,8 @@ impl<'w, T: Element> Exposed<'w, T> {
     /// # Errors
     /// [`ExposeError::Shape`] if there is not one for each dimension.
     pub fn spacing(self, spacing: impl AsRef<[f64]>) -> Result<Self, ExposeError> {
-        let spacing = self.axes(spacing.as_ref())?;
-        self.area.describe(|part| part.spacing = spacing);
+        set_spacing(&self.area, spacing.as_ref())?;
         Ok(self)
-    }
-
-    fn axes(&self, axes: &[f64]) -> Result<Vec<f64>, ExposeError> {
-        if axes.is_empty() || axes.len() == self.area.part().shape.len() {
-            return Ok(axes.to_vec());
-        }
-        Err(self.wrong("its coordinates have another number of dimensions; give one for each, or none"))
     }
 
     /// Lets readers write the memory. A write of several values is one update: it waits while the
@@ -243,8 +234,7 @@ impl<'w, T: Element> Exposed<'w, T> {
     /// # Errors
     /// [`ExposeError::Units`] if they have more than 40 bytes, or control characters.
     pub fn units(self, units: &str) -> Result<Self, ExposeError> {
-        check_units(&self.area.part().name, units)?;
-        self.area.describe(|part| units.clone_into(&mut part.units));
+        set_units(&self.area, units)?;
         Ok(self)
     }
 
@@ -284,6 +274,36 @@ impl<'w, T: Element> Exposed<'w, T> {
             }
         }
     }
+}
+
+pub(super) fn wrong(area: &Area, what: &'static str) -> ExposeError {
+    ExposeError::Shape { name: area.part().name, what }
+}
+
+pub(super) fn set_origin(area: &Area, zero: &[f64]) -> Result<(), ExposeError> {
+    check_axes(area, zero)?;
+    area.describe(|part| part.zero = zero.to_vec());
+    Ok(())
+}
+
+pub(super) fn set_spacing(area: &Area, spacing: &[f64]) -> Result<(), ExposeError> {
+    check_axes(area, spacing)?;
+    area.describe(|part| part.spacing = spacing.to_vec());
+    Ok(())
+}
+
+/// Checks that there is a number for each dimension, or none.
+fn check_axes(area: &Area, axes: &[f64]) -> Result<(), ExposeError> {
+    if axes.is_empty() || axes.len() == area.part().shape.len() {
+        return Ok(());
+    }
+    Err(wrong(area, "its coordinates have another number of dimensions; give one for each, or none"))
+}
+
+pub(super) fn set_units(area: &Area, units: &str) -> Result<(), ExposeError> {
+    check_units(&area.part().name, units)?;
+    area.describe(|part| units.clone_into(&mut part.units));
+    Ok(())
 }
 
 impl<T> fmt::Debug for Exposed<'_, T> {

@@ -8,19 +8,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytemuck::Pod;
-use farside::LocalBytes;
+use bytemuck::allocation::try_zeroed_vec;
+use farside::LocalVec;
 
 use super::areas::{Area, Areas, Source};
 use super::door::Doorway;
 use super::error::ExposeError;
 use super::host::Host;
 use super::locked::LockedMemory;
-use super::memory::LockedHere;
+use super::memory::{LockedHere, set_origin, set_spacing, set_units, wrong};
 use super::numbers::{Gauge, Parameter};
-use super::view::{ViewBuilder, described, elements_of, fields_of};
+use super::view::{ViewBuilder, check_place, described, elements_of, fields_of};
 use crate::element::Element;
 use crate::names::RANKS;
-use crate::protocol::{Part, Role};
+use crate::protocol::{Kind, Part, Role};
 
 /// The pause between two looks at the lock of a reader.
 const LOOK_AFTER: Duration = Duration::from_millis(1);
@@ -112,57 +113,176 @@ impl Standalone {
     ///
     /// # Errors
     /// [`ExposeError`].
-    pub fn expose<T: Element + Pod>(&self, name: &str, count: usize) -> Result<OwnMemory<'_, T>, ExposeError> {
-        let host = Host::Alone(self);
+    pub fn expose<T: Element + Pod + Send>(&self, name: &str, count: usize) -> Result<OwnMemory<'_, T>, ExposeError> {
+        let no_memory =
+            |()| ExposeError::Shape { name: name.into(), what: "there is no memory for it; make it smaller" };
+        self.expose_vec(name, try_zeroed_vec(count).map_err(no_memory)?)
+    }
+
+    /// Shows a vector that the program has, as it is now. [`OwnMemory::take`] gives it back.
+    ///
+    /// ```no_run
+    /// # let shown = farside_inspect::Standalone::begin()?;
+    /// let mut plate = shown.expose_vec("plate", vec![0.0; 100 * 50])?.shape([100, 50])?.units("K")?;
+    /// for _ in 0..1000 {
+    ///     plate.with(|plate| plate.iter_mut().for_each(|value| *value += 0.5));
+    /// }
+    /// let plate = plate.take();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ExposeError`]. The vector is freed then.
+    pub fn expose_vec<T: Element + Pod + Send>(
+        &self,
+        name: &str,
+        values: Vec<T>,
+    ) -> Result<OwnMemory<'_, T>, ExposeError> {
+        let (host, count) = (Host::Alone(self), values.len() as u64);
         if count == 0 {
             return Err(ExposeError::Shape { name: name.into(), what: "it has no elements; expose at least one" });
         }
         let part = Part {
             element: T::TYPE,
             fields: fields_of::<T>(name)?,
-            whole: vec![count as u64],
+            whole: vec![count],
             origin: vec![0],
-            shape: vec![count as u64],
+            shape: vec![count],
             ..described(host, name, Role::Memory)?
         };
         elements_of(&part)?;
-        let no_memory = || ExposeError::Shape { name: name.into(), what: "there is no memory for it; make it smaller" };
-        let bytes = LocalBytes::new(count * size_of::<T>()).ok_or_else(no_memory)?;
-        let memory = Arc::new(LockedMemory::new(bytes.clone(), self.doorway.areas().next_memory()));
+        let values = LocalVec::new(values);
+        let memory = Arc::new(LockedMemory::new(values.local_bytes(), self.doorway.areas().next_memory()));
         let area = Area::new(part, Source::Memory(memory.clone()));
         self.doorway.areas().add(&area)?;
-        let areas = self.doorway.areas().clone();
-        Ok(OwnMemory {
-            bytes,
-            memory,
-            area,
-            areas,
-            is_locked: Cell::new(false),
-            shown_by: PhantomData,
-            of: PhantomData,
-        })
+        let shown = ShownArea { area, areas: self.doorway.areas().clone() };
+        Ok(OwnMemory { shown, values, memory, is_locked: Cell::new(false), shown_by: PhantomData })
+    }
+}
+
+/// An area, until it is dropped.
+#[derive(Debug)]
+struct ShownArea {
+    area: Arc<Area>,
+    areas: Arc<Areas>,
+}
+
+impl Drop for ShownArea {
+    fn drop(&mut self) {
+        self.areas.remove(&self.area);
     }
 }
 
 /// Memory of a program without a job that readers see as it is now: [`Standalone::expose`].
 ///
-/// Values are copied in and out, because readers may write the memory at any time.
-pub struct OwnMemory<'s, T> {
-    bytes: LocalBytes,
+/// Readers may write the memory at any time if it is [writable](Self::writable). So values are
+/// copied in and out, or changed while no reader has access.
+pub struct OwnMemory<'s, T: Pod + Send> {
+    shown: ShownArea,
+    values: LocalVec<T>,
     memory: Arc<LockedMemory>,
-    area: Arc<Area>,
-    areas: Arc<Areas>,
     is_locked: Cell<bool>,
     shown_by: PhantomData<&'s Standalone>,
-    of: PhantomData<fn() -> T>,
 }
 
-impl<T: Element + Pod> OwnMemory<'_, T> {
+impl<T: Element + Pod + Send> OwnMemory<'_, T> {
     /// Lets readers write the memory.
     #[must_use]
     pub fn writable(self) -> Self {
-        self.area.describe(|part| part.is_writable = true);
+        self.shown.area.describe(|part| part.is_writable = true);
         self
+    }
+
+    /// Gives the memory a shape, in row-major order. The default is one dimension.
+    ///
+    /// # Errors
+    /// [`ExposeError::Shape`] if it is that of another number of elements, or has more than 8
+    /// dimensions.
+    pub fn shape(self, shape: impl AsRef<[usize]>) -> Result<Self, ExposeError> {
+        let shape = shape.as_ref();
+        self.place(shape, shape, &vec![0; shape.len()])
+    }
+
+    /// Makes the memory a part of an area of the shape `whole`, from the place `origin` on. Readers
+    /// see the parts of all processes as one. Give the part's own [shape](Self::shape) before.
+    ///
+    /// # Errors
+    /// [`ExposeError::Shape`] if the part is not inside.
+    pub fn part_of(self, whole: impl AsRef<[usize]>, origin: impl AsRef<[usize]>) -> Result<Self, ExposeError> {
+        let shape: Vec<usize> = self.shown.area.part().shape.iter().map(|length| *length as usize).collect();
+        self.place(&shape, whole.as_ref(), origin.as_ref())
+    }
+
+    fn place(self, shape: &[usize], whole: &[usize], origin: &[usize]) -> Result<Self, ExposeError> {
+        let Self { shown: ShownArea { area, .. }, .. } = &self;
+        let part = area.part();
+        check_place(shape, whole, origin).map_err(|what| wrong(area, what))?;
+        let total = shape.iter().try_fold(1_u64, |product, length| product.checked_mul(*length as u64));
+        if total != Some(part.shape.iter().product()) {
+            return Err(wrong(area, "it has another number of elements than the memory; give one with as many"));
+        }
+        if [&part.zero, &part.spacing].iter().any(|axes| !axes.is_empty() && axes.len() != shape.len()) {
+            return Err(wrong(area, "its coordinates have another number of dimensions; give the shape before them"));
+        }
+        let [shape, whole, origin] =
+            [shape, whole, origin].map(|lengths| lengths.iter().map(|length| *length as u64).collect::<Vec<_>>());
+        area.describe(|part| (part.shape, part.whole, part.origin) = (shape, whole, origin));
+        Ok(self)
+    }
+
+    /// The units of the elements, such as `K`.
+    ///
+    /// # Errors
+    /// [`ExposeError::Units`].
+    pub fn units(self, units: &str) -> Result<Self, ExposeError> {
+        set_units(&self.shown.area, units)?;
+        Ok(self)
+    }
+
+    /// The coordinates of the first place of the whole, by dimension.
+    ///
+    /// # Errors
+    /// [`ExposeError::Shape`] if there is not one for each dimension.
+    pub fn origin(self, zero: impl AsRef<[f64]>) -> Result<Self, ExposeError> {
+        set_origin(&self.shown.area, zero.as_ref())?;
+        Ok(self)
+    }
+
+    /// The distance of two places, by dimension.
+    ///
+    /// # Errors
+    /// [`ExposeError::Shape`] if there is not one for each dimension.
+    pub fn spacing(self, spacing: impl AsRef<[f64]>) -> Result<Self, ExposeError> {
+        set_spacing(&self.shown.area, spacing.as_ref())?;
+        Ok(self)
+    }
+
+    /// Says how the memory is best drawn.
+    #[must_use]
+    pub fn kind(self, kind: Kind) -> Self {
+        self.shown.area.describe(|part| part.kind = kind);
+        self
+    }
+
+    /// Calls `work` with the values. Readers see all that it changes, or nothing, and wait
+    /// meanwhile: do what takes long elsewhere. A reader that has locked the memory is waited for,
+    /// 10 s at most.
+    ///
+    /// # Panics
+    /// If this handle has locked the memory for ever, by a lock that was forgotten.
+    pub fn with<R>(&mut self, work: impl FnOnce(&mut [T]) -> R) -> R {
+        assert!(!self.is_locked.get(), "the memory is locked already: drop that lock first");
+        lock_memory(&self.memory);
+        let _locked = LockedHere::new(&self.memory, &self.is_locked);
+        self.values.with(work)
+    }
+
+    /// Ends it, and returns the vector.
+    #[must_use]
+    pub fn take(self) -> Vec<T> {
+        let Self { shown, values, .. } = self;
+        drop(shown);
+        values.take()
     }
 
     /// Copies values from an index on, until `values` is full.
@@ -171,7 +291,7 @@ impl<T: Element + Pod> OwnMemory<'_, T> {
     /// If the memory has too few values.
     #[track_caller]
     pub fn read(&self, index: usize, values: &mut [T]) {
-        let read = self.bytes.read(offset::<T>(index), bytemuck::cast_slice_mut(values));
+        let read = self.values.local_bytes().read(offset::<T>(index), bytemuck::cast_slice_mut(values));
         read.unwrap_or_else(|error| panic!("{error}"));
     }
 
@@ -181,7 +301,7 @@ impl<T: Element + Pod> OwnMemory<'_, T> {
     /// If the values do not fit.
     #[track_caller]
     pub fn write(&self, index: usize, values: &[T]) {
-        let written = self.bytes.write(offset::<T>(index), bytemuck::cast_slice(values));
+        let written = self.values.local_bytes().write(offset::<T>(index), bytemuck::cast_slice(values));
         written.unwrap_or_else(|error| panic!("{error}"));
     }
 
@@ -193,11 +313,16 @@ impl<T: Element + Pod> OwnMemory<'_, T> {
     #[track_caller]
     pub fn lock(&self) -> LockedHere<'_> {
         assert!(!self.is_locked.get(), "the memory is locked already: drop that lock first");
-        while !self.memory.try_lock() {
-            self.memory.end_lease();
-            std::thread::sleep(LOOK_AFTER);
-        }
+        lock_memory(&self.memory);
         LockedHere::new(&self.memory, &self.is_locked)
+    }
+}
+
+/// Locks memory, when no reader has locked it any more.
+fn lock_memory(memory: &LockedMemory) {
+    while !memory.try_lock() {
+        memory.end_lease();
+        std::thread::sleep(LOOK_AFTER);
     }
 }
 
@@ -205,14 +330,8 @@ fn offset<T>(index: usize) -> u64 {
     (index as u64).saturating_mul(size_of::<T>() as u64)
 }
 
-impl<T> fmt::Debug for OwnMemory<'_, T> {
+impl<T: Pod + Send> fmt::Debug for OwnMemory<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OwnMemory").field("area", &self.area).finish_non_exhaustive()
-    }
-}
-
-impl<T> Drop for OwnMemory<'_, T> {
-    fn drop(&mut self) {
-        self.areas.remove(&self.area);
+        f.debug_struct("OwnMemory").field("area", &self.shown.area).finish_non_exhaustive()
     }
 }

@@ -119,24 +119,12 @@ impl<'w, T: Element> ViewBuilder<'w, T> {
         let Self { host, name, shape, whole, units, zero, spacing, kind, is_writable, .. } = self;
         let described = described(*host, name, Role::View)?;
         check_units(name, units)?;
-        let wrong = |what| ExposeError::Shape { name: name.clone(), what };
         let all = (shape.clone(), vec![0; shape.len()]);
         let (whole, origin) = whole.as_ref().unwrap_or(&all);
-        if shape.len() > DIMENSIONS_MAX {
-            return Err(wrong("it has more than 8 dimensions; join some"));
-        }
-        if whole.len() != shape.len() || origin.len() != shape.len() {
-            return Err(wrong("part, whole and origin have different numbers of dimensions; give each the same"));
-        }
+        let wrong = |what| ExposeError::Shape { name: name.clone(), what };
+        check_place(shape, whole, origin).map_err(wrong)?;
         if [zero, spacing].iter().any(|axes| !axes.is_empty() && axes.len() != shape.len()) {
             return Err(wrong("its coordinates have another number of dimensions; give one for each, or none"));
-        }
-        if shape.contains(&0) {
-            return Err(wrong("a dimension of the part has the length 0; open no view on a worker without elements"));
-        }
-        let mut dimensions = shape.iter().zip(origin).zip(whole);
-        if !dimensions.all(|((length, origin), whole)| origin.checked_add(*length).is_some_and(|end| end <= *whole)) {
-            return Err(wrong("the part is not inside the whole; move its origin, or make the whole larger"));
         }
         let wide = |lengths: &[usize]| lengths.iter().map(|length| *length as u64).collect();
         Ok(Part {
@@ -153,6 +141,24 @@ impl<'w, T: Element> ViewBuilder<'w, T> {
             ..described
         })
     }
+}
+
+/// Checks that a part of a shape can be at a place of the whole.
+pub(super) fn check_place(shape: &[usize], whole: &[usize], origin: &[usize]) -> Result<(), &'static str> {
+    if shape.len() > DIMENSIONS_MAX {
+        return Err("it has more than 8 dimensions; join some");
+    }
+    if whole.len() != shape.len() || origin.len() != shape.len() {
+        return Err("part, whole and origin have different numbers of dimensions; give each the same");
+    }
+    if shape.contains(&0) {
+        return Err("a dimension of the part has the length 0; show nothing on a worker without elements");
+    }
+    let mut dimensions = shape.iter().zip(origin).zip(whole);
+    if !dimensions.all(|((length, origin), whole)| origin.checked_add(*length).is_some_and(|end| end <= *whole)) {
+        return Err("the part is not inside the whole; move its origin, or make the whole larger");
+    }
+    Ok(())
 }
 
 /// A part without elements, under a name that those who look can write.

@@ -1,10 +1,13 @@
 //! Programs that are no jobs show what they have.
 
 use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytemuck::{Pod, Zeroable};
-use farside_inspect::{At, Element, ElementType, InspectError, Inspector, Selection, Standalone};
+use farside_inspect::{
+    At, Element, ElementType, ExposeError, Frame, InspectError, Inspector, Number, Selection, Standalone,
+};
 use farside_testbed::ended_with_us;
 
 use crate::targets::PART;
@@ -46,12 +49,21 @@ pub(crate) fn play_rank() -> farside::Result<()> {
     let cells = shown.view("cells").shape([2]).part_of([4], [2 * rank]).open()?;
     let places = shown.expose::<Place>(&format!("places {rank}"), 3)?;
     places.write(1, &[Place { x: 1.5, y: rank as f32 }]);
+    let both = shown.expose_vec("both", vec![1_u32; 6])?.writable().shape([1, 6])?.part_of([2, 6], [rank, 0])?;
+    let mut both = both.units("m")?.spacing([1.0, 0.5])?;
+    let sums = shown.view::<u32>("sums").shape([1]).part_of([2], [rank]).open()?;
+    for (shape, whole, origin) in [([2, 2], [2, 2], [0, 0]), ([2, 3], [2, 3], [0, 1])] {
+        let other = shown.expose_vec("other", vec![0_u8; 6])?.shape(shape);
+        assert!(matches!(other.and_then(|other| other.part_of(whole, origin)), Err(ExposeError::Shape { .. })));
+    }
+    assert_eq!(shown.expose_vec("other", vec![7_u8; 6])?.take(), [7; 6]);
     let mut values = [0.0; 4];
     let until = Instant::now() + Duration::from_secs(100);
     for step in 1_u64.. {
         view.publish_mut(step, &mut values)?;
         seen.publish(step, &[dt.get()])?;
         cells.publish(step, &[0, 1].map(|number| Cell::of(2 * rank as u8 + number)))?;
+        sums.publish(step, &[both.with(|both| both.iter().sum())])?;
         gauge.set(step as f64);
         let locked = memory.lock();
         (0..64).for_each(|index| memory.write(index, &[step]));
@@ -108,7 +120,7 @@ pub(crate) fn start_with(name: &str, kill: impl Fn(u32) -> Option<String>) -> (R
 #[test]
 fn programs_without_a_job_are_seen_and_changed() {
     let name = format!("alone-{}", std::process::id());
-    let (ranks, job) = start(&name);
+    let (mut ranks, job) = start(&name);
     let all = Selection::all();
     let field = job.open::<f64>("field").unwrap();
     field.put(&all, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]).unwrap();
@@ -149,6 +161,50 @@ fn programs_without_a_job_are_seen_and_changed() {
     assert_eq!(places, [Place::zeroed(), Place { x: 1.5, y: 1.0 }, Place::zeroed()]);
     let error = job.ask("dt", None, "").unwrap_err();
     assert!(matches!(error, InspectError::Refused { .. }), "{error}");
+    // A put over several processes comes at one step of all, which its answer names.
+    let (both, sums) = (job.open::<u32>("both").unwrap(), job.open::<u32>("sums").unwrap());
+    let info = both.info();
+    assert_eq!((&info.shape[..], info.units.as_str(), &info.spacing[..]), (&[2, 6][..], "m", &[1.0, 0.5][..]));
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                let seen = sums.get(&all, At::Next).unwrap().values;
+                assert!(seen[0] == seen[1], "a part was written at another step: {seen:?}");
+            }
+        });
+        for round in 2..12_u32 {
+            let step = both.put(&all, &[round; 12]).unwrap();
+            let frame = sums.get(&all, At::Next).unwrap();
+            assert!(step.is_some() && frame.step > step);
+            assert_eq!(frame.values, [6 * round; 2]);
+        }
+        is_done.store(true, Ordering::Relaxed);
+    });
+    let one = job.open::<u64>("memory 1").unwrap().put(&"[3]".parse().unwrap(), &[5]).unwrap();
+    assert!(one.is_some());
+    // Of a process that is killed, the part is marked, and the rest goes on.
+    ranks.0[1].kill().unwrap();
+    let part = |frame: &Frame<f64>| {
+        let [missing] = &frame.missing[..] else { panic!("one part is missing: {:?}", frame.missing) };
+        (missing.worker, missing.origin.clone(), missing.shape.clone())
+    };
+    let frame = field.get(&all, At::Next).unwrap();
+    assert_eq!(part(&frame), (Some((1, 1)), vec![1, 0], vec![1, 4]));
+    assert_eq!(frame.values[..4], [1.0, 2.0, 3.0, 4.0]);
+    assert!(frame.values[4..].iter().all(|value| value.is_nan()));
+    assert!(field.get(&all, At::Next).unwrap().step > frame.step);
+    assert!(field.get(&"[0]".parse().unwrap(), At::Next).unwrap().missing.is_empty());
+    let error = field.get(&"[1]".parse().unwrap(), At::Next).unwrap_err();
+    assert!(matches!(error, InspectError::Lost { .. } | InspectError::Incomplete { .. }), "{error}");
+    let error = field.put(&all, &[0.0; 8]).unwrap_err();
+    assert!(matches!(error, InspectError::Incomplete { missing: 4, .. }), "{error}");
+    job.set("dt", 3.0).unwrap().unwrap();
+    // An area that is opened now knows no more whose the part was.
+    let column = job.open_any("field").unwrap().get_raw(&"[:, 1]".parse().unwrap(), At::Next).unwrap();
+    let numbers: Vec<String> = column.numbers().unwrap().iter().map(Number::to_string).collect();
+    assert_eq!(numbers, ["2", "-"]);
+    assert_eq!(column.missing[0].to_string(), "some worker at [1:2]");
     // A door that is gone is found out at once.
     drop(ranks);
     let until = Instant::now() + Duration::from_secs(30);

@@ -2,9 +2,10 @@
 
 use std::any::Any;
 use std::fmt;
-use std::sync::atomic::AtomicU64;
+use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytemuck::Pod;
 use farside_sys::racy;
 
 /// A part of this process's global memory, for all threads of the process: also for those that are
@@ -14,6 +15,8 @@ use farside_sys::racy;
 /// points there. A word of 1, 2, 4 or 8 bytes at a multiple of its size is copied whole; wider
 /// values may be torn. A job that [checks its accesses](crate::Job::check_accesses) does not check
 /// these.
+///
+/// [`LocalVec`] has such a handle of ordinary memory.
 ///
 /// The handle does not keep the memory. When its owner frees the memory or takes it back, all later
 /// accesses are [`Gone`](LocalBytesError::Gone).
@@ -105,26 +108,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl LocalBytes {
-    /// Makes memory of this process, all bytes 0, which only this handle and its clones access.
-    /// Returns `None` if there is no memory.
-    ///
-    /// ```
-    /// let bytes = farside::LocalBytes::new(16).unwrap();
-    /// bytes.write(8, &[1, 2, 3])?;
-    /// # Ok::<(), farside::LocalBytesError>(())
-    /// ```
-    #[must_use]
-    pub fn new(bytes: usize) -> Option<Self> {
-        let count = bytes.div_ceil(size_of::<u64>());
-        let mut words: Vec<AtomicU64> = Vec::new();
-        words.try_reserve_exact(count).ok()?;
-        words.resize_with(count, AtomicU64::default);
-        let base = words.as_ptr().cast::<u8>().cast_mut();
-        // Words of atomics may be written through a pointer from a shared reference.
-        let place = Place { base, _keep: Arc::new(words) };
-        Some(Self { place: Arc::new(Mutex::new(Some(place))), bytes: bytes as u64 })
-    }
-
     /// A part without bytes.
     pub(super) fn empty() -> Self {
         Self { place: Arc::default(), bytes: 0 }
@@ -184,6 +167,91 @@ impl fmt::Debug for LocalBytes {
     }
 }
 
+/// A vector whose bytes other threads of this process read and write by [`LocalBytes`]. It belongs
+/// to no job.
+///
+/// ```
+/// use farside::LocalVec;
+///
+/// let mut values = LocalVec::new(vec![1_u32, 2, 3]);
+/// let bytes = values.local_bytes();
+/// let thread = std::thread::spawn(move || bytes.write(4, &7_u32.to_ne_bytes()));
+/// thread.join().unwrap()?;
+/// let sum: u32 = values.with(|values| values.iter().sum());
+/// assert_eq!((sum, values.take()), (11, vec![1, 7, 3]));
+/// # Ok::<(), farside::LocalBytesError>(())
+/// ```
+#[derive(Debug)]
+pub struct LocalVec<T: Pod + Send> {
+    bytes: LocalBytes,
+    memory: Arc<VecMemory<T>>,
+}
+
+/// The memory of a vector, while no code has the vector.
+#[derive(Debug)]
+struct VecMemory<T> {
+    base: *mut T,
+    length: usize,
+    capacity: usize,
+}
+
+// SAFETY: it stands for a vector of `T`, which may be sent. A shared reference gives the pointer
+// away, and no access.
+unsafe impl<T: Send> Send for VecMemory<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for VecMemory<T> {}
+
+impl<T> VecMemory<T> {
+    fn vector(&self) -> Vec<T> {
+        // SAFETY: the parts are those of a vector that `LocalVec::new` took apart. This is called
+        // once: by `take`, which forgets the parts, or when they are dropped.
+        unsafe { Vec::from_raw_parts(self.base, self.length, self.capacity) }
+    }
+}
+
+impl<T> Drop for VecMemory<T> {
+    fn drop(&mut self) {
+        drop(self.vector());
+    }
+}
+
+impl<T: Pod + Send> LocalVec<T> {
+    /// Hands a vector over.
+    #[must_use]
+    pub fn new(values: Vec<T>) -> Self {
+        let mut values = ManuallyDrop::new(values);
+        let memory =
+            Arc::new(VecMemory { base: values.as_mut_ptr(), length: values.len(), capacity: values.capacity() });
+        let place = Place { base: memory.base.cast(), _keep: memory.clone() };
+        let bytes = (memory.length * size_of::<T>()) as u64;
+        Self { bytes: LocalBytes { place: Arc::new(Mutex::new(Some(place))), bytes }, memory }
+    }
+
+    /// Returns the values as bytes, for all threads of this process.
+    #[must_use]
+    pub fn local_bytes(&self) -> LocalBytes {
+        self.bytes.clone()
+    }
+
+    /// Calls `work` with the values. Other threads that access their bytes wait meanwhile.
+    pub fn with<R>(&mut self, work: impl FnOnce(&mut [T]) -> R) -> R {
+        let _place = lock(&self.bytes.place);
+        let VecMemory { base, length, .. } = *self.memory;
+        // SAFETY: the memory holds this many values, of which any bytes are some. All handles
+        // access it while they hold the lock that this thread holds now.
+        work(unsafe { std::slice::from_raw_parts_mut(base, length) })
+    }
+
+    /// Takes the vector back. Later accesses by handles are [`Gone`](LocalBytesError::Gone).
+    #[must_use]
+    pub fn take(self) -> Vec<T> {
+        // Waits for a copy under way.
+        *lock(&self.bytes.place) = None;
+        let memory = Arc::into_inner(self.memory).expect("the place, which is gone, had the only other one");
+        ManuallyDrop::new(memory).vector()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::Worker;
@@ -219,5 +287,28 @@ mod tests {
             Ok(())
         };
         crate::simulate(1, 1, 1, body).unwrap();
+    }
+
+    #[test]
+    fn a_vector_is_lent_and_taken_back() {
+        let mut values = LocalVec::new(vec![0_u64; 1000]);
+        let (bytes, kept) = (values.local_bytes(), values.local_bytes());
+        let ended = Arc::new(());
+        let end = Arc::downgrade(&ended);
+        let reader = std::thread::spawn(move || {
+            let mut seen = [1; 8000];
+            while end.strong_count() > 0 {
+                bytes.read(0, &mut seen).unwrap();
+                assert!(seen.chunks(8).all(|value| value == &seen[..8]), "half of a change was read");
+            }
+        });
+        (1..=200).for_each(|round| values.with(|values| values.fill(round)));
+        drop(ended);
+        reader.join().unwrap();
+        kept.write(8, &5_u64.to_ne_bytes()).unwrap();
+        assert_eq!(values.take()[..3], [200, 5, 200]);
+        assert_eq!(kept.read(0, &mut [0; 8]), Err(LocalBytesError::Gone));
+        drop(LocalVec::new(vec![1_u8]));
+        assert!(LocalVec::new(Vec::<u16>::new()).take().is_empty());
     }
 }

@@ -248,6 +248,7 @@ export class Card {
     const words = [shapeOf(area)];
     if (record) {
       if (record.head.step != null) words.push(`step ${record.head.step}`);
+      for (const { worker } of record.head.missing ?? []) words.push(worker == null ? "a part is missing" : `worker ${worker} is gone`);
       words.push(`${(this.drawn.length / 2).toFixed(this.drawn.length < 20 ? 1 : 0)} frames/s`);
     }
     if (this.skipped) words.push(`${this.skipped} skipped`);

@@ -36,7 +36,23 @@ const ARRAYS = {
 };
 
 // The elements of a record. Of complex numbers, the absolute values; of structs, the first field.
-export function elements({ head, body }) {
+// Those of processes that are gone are no numbers.
+export function elements(record) {
+  const values = present(record);
+  const { shape, missing } = record.head;
+  if (!missing) return values;
+  const marked = Float64Array.from(values, Number);
+  const mark = ({ origin, shape: lengths }, dimension, before) => {
+    if (dimension === shape.length) marked[before] = NaN;
+    else for (let at = 0; at < lengths[dimension]; at++) {
+      mark({ origin, shape: lengths }, dimension + 1, before * shape[dimension] + origin[dimension] + at);
+    }
+  };
+  missing.forEach((part) => mark(part, 0, 0));
+  return marked;
+}
+
+function present({ head, body }) {
   if (head.type === "struct") return firstField(head, body);
   if (head.type !== "c64" && head.type !== "c128") return new ARRAYS[head.type](body.buffer);
   const parts = new ARRAYS[head.type === "c64" ? "f32" : "f64"](body.buffer);
@@ -49,7 +65,7 @@ function firstField({ fields: [field], bytes_each }, body) {
   for (let at = 0; at * bytes_each < body.length; at++) {
     first.set(body.subarray(at * bytes_each, at * bytes_each + size), at * size);
   }
-  return elements({ head: { type: field.type }, body: first });
+  return present({ head: { type: field.type }, body: first });
 }
 
 // The least and the greatest number.
