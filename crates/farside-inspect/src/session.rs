@@ -28,8 +28,8 @@
 //!
 //! `values` of `put` is a list of numbers in row-major order, or one number for all places. A
 //! question with `bytes` instead has elements behind it, as an answer has. The `step` in the answer
-//! to a change is the last one before it, or `null` if the job publishes none. A pause and a lock last
-//! until they are undone or the session ends. An answer of a probe that is JSON is part of the
+//! to a change is the last one before it, or `null` if the job publishes none. A pause and a lock
+//! last until they are undone or the session ends. An answer of a probe that is JSON is part of the
 //! object as such; otherwise it is a text.
 //!
 //! If a process is gone, the answer of `get` has the elements of the others, and a list `missing`:

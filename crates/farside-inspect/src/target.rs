@@ -37,11 +37,11 @@ use crate::protocol::{Kind, Part, Role};
 
 /// What a worker can show to programs outside of the job, and take in from them.
 ///
-/// The first area of a process opens the process's *door*: three threads that sleep until a
-/// reader asks. The first reader has all processes of the job open theirs. Only programs of the same user on the same machine get in.
-/// `FARSIDE_INSPECT=tcp` in the job's environment opens doors on the network, too, which ask for a
-/// token. `FARSIDE_INSPECT=off` keeps all doors shut; the calls of this trait then succeed and cost
-/// the same.
+/// The first area of a process opens the process's *door*: three threads that sleep until a reader
+/// asks. The first reader has all processes of the job open theirs. Only programs of the same user
+/// on the same machine get in. `FARSIDE_INSPECT=tcp` in the job's environment opens doors on the
+/// network, too, which ask for a token. `FARSIDE_INSPECT=off` keeps all doors shut; the calls of
+/// this trait then succeed and cost the same.
 pub trait Expose {
     /// Begins a view: memory of any kind that the program publishes once a step.
     ///

@@ -153,8 +153,8 @@ impl Caller {
     /// ```no_run
     /// # use farside::{ProcessId, Worker};
     /// # fn example(me: &Worker) -> farside::Result<()> {
-    /// let caller = me.caller();
-    /// caller.run_beside(ProcessId::new(1), |there, bytes| println!("{}: {bytes:?}", there.process()), b"hello")
+    /// let greet = |there: &farside::Caller, name: &[u8]| println!("{}: {name:?}", there.process());
+    /// me.caller().run_beside(ProcessId::new(1), greet, b"hello")
     /// # }
     /// ```
     ///

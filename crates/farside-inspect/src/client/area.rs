@@ -132,7 +132,8 @@ impl<T> Area<T> {
     ///
     /// ```no_run
     /// # use farside_inspect::Inspector;
-    /// let heat = Inspector::connect("heat")?.open::<f64>("temperature")?.expect_shape([128, 128])?;
+    /// let heat = Inspector::connect("heat")?.open::<f64>("temperature")?;
+    /// let heat = heat.expect_shape([128, 128])?;
     /// # Ok::<(), farside_inspect::InspectError>(())
     /// ```
     ///

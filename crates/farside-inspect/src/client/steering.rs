@@ -486,7 +486,7 @@ impl<T> Area<T> {
             let lock = locked.and_then(|locked| locked.numbers.get(&piece.worker).copied());
             piece.guest.until(deadline).put(places, lock, Bulk::from(own))
         };
-        // Each worker's part is written as a whole. All of them are at one step if all workers stay.
+        // Each worker's part is written as a whole; all of them at one step if all workers stay.
         let held = match (pieces.len() > 1 && locked.is_none()).then(|| self.inspector.hold_unless_held(deadline)) {
             Some(held) => held?,
             None => None,

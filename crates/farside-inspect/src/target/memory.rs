@@ -21,8 +21,8 @@ use crate::protocol::{Kind, Part, Role};
 /// The time after which a worker that waits for a reader's lock looks whether its lease is over.
 const LOOK_AFTER: Duration = Duration::from_millis(100);
 
-/// Memory that can be [exposed](crate::Expose::expose): a [`GlobalArray`], of which the worker shows
-/// its part; [`Symmetric`] memory, of which it shows that of its process; a [`Segment`].
+/// Memory that can be [exposed](crate::Expose::expose): a [`GlobalArray`], of which the worker
+/// shows its part; [`Symmetric`] memory, of which it shows that of its process; a [`Segment`].
 ///
 /// | distribution of the array | the area's dimensions |
 /// |---|---|

@@ -44,7 +44,8 @@ const LOOK_AFTER: Duration = Duration::from_millis(1);
 /// ```
 ///
 /// Readers see the processes that `mpirun` or `srun` starts together as one job, and otherwise
-/// processes of one program that have the same parent. `FARSIDE_JOB` names the job. A process shows by one `Standalone`; dropping it shuts the door.
+/// processes of one program that have the same parent. `FARSIDE_JOB` names the job. A process shows
+/// by one `Standalone`; dropping it shuts the door.
 ///
 /// OpAS's targets are such programs: its `opast_init` is [`begin`](Self::begin).
 #[derive(Debug)]
@@ -123,7 +124,7 @@ impl Standalone {
     ///
     /// ```no_run
     /// # let shown = farside_inspect::Standalone::begin()?;
-    /// let mut plate = shown.expose_vec("plate", vec![0.0; 100 * 50])?.shape([100, 50])?.units("K")?;
+    /// let mut plate = shown.expose_vec("plate", vec![0.0; 5000])?.shape([100, 50])?.units("K")?;
     /// for _ in 0..1000 {
     ///     plate.with(|plate| plate.iter_mut().for_each(|value| *value += 0.5));
     /// }

@@ -193,8 +193,8 @@ fn end_when_told(me: &Worker) -> farside::Result<()> {
     Ok(())
 }
 
-/// Worker 0 publishes steps. Worker 1 shows nothing: if it is told to, it computes for so long that it
-/// answers no calls meanwhile. Then it waits for worker 0 at each step.
+/// Worker 0 publishes steps. Worker 1 shows nothing: if it is told to, it computes for so long that
+/// it answers no calls meanwhile. Then it waits for worker 0 at each step.
 fn show_one(me: &Worker) -> farside::Result<()> {
     let until = Instant::now() + LIMIT;
     if !me.is_first() {
