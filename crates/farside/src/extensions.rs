@@ -7,11 +7,11 @@ use std::fmt;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use farside_fabric::ProcessId;
+use farside_fabric::{ProcessId, WorkerId};
 
 use crate::error::{Error, Result};
 use crate::invoke::caller::Caller;
-use crate::invoke::function::{Errand, ErrandName};
+use crate::invoke::table::Errand;
 use crate::runtime::activity::Activity;
 use crate::runtime::aside::Aside;
 use crate::runtime::process::{Process, lock};
@@ -38,7 +38,8 @@ pub(crate) struct Extensions {
 #[derive(Debug, Wire)]
 #[wire(crate = "crate::wire")]
 pub(crate) struct ErrandMessage {
-    name: ErrandName,
+    /// The number of the errand's entry in the table of functions.
+    errand: u16,
     bytes: Vec<u8>,
 }
 
@@ -53,7 +54,7 @@ impl Extensions {
     }
 
     /// Runs an errand on a thread of its own. Drops it if as many as are allowed run already.
-    fn begin_errand(&self, process: &Arc<Process>, errand: Errand, bytes: Vec<u8>) -> Result<()> {
+    fn begin_errand(&self, process: &Arc<Process>, errand: fn(&Caller, &[u8]), bytes: Vec<u8>) -> Result<()> {
         let mut errands = lock(&self.errands);
         errands.retain(|errand| !errand.has_ended());
         if errands.len() < ERRANDS_MAX {
@@ -84,8 +85,9 @@ impl Room for Extensions {
     fn local(&self, _: &Arc<Process>, _: usize) {}
 
     fn take(&self, process: &Arc<Process>, from: ProcessId, message: ErrandMessage) {
-        let ErrandMessage { name, bytes } = message;
-        if let Some(errand) = name.find(process, from) {
+        let ErrandMessage { errand, bytes } = message;
+        // In another binary, the number is that of another errand.
+        if let Some(errand) = process.table().errand(errand).filter(|_| process.is_alike(from)) {
             // Without a thread, it is as if the message was lost: its sender asks again.
             let _ = self.begin_errand(process, errand, bytes);
         }
@@ -151,10 +153,17 @@ impl Caller {
     /// compute without making progress. For libraries that keep something in each process.
     ///
     /// ```no_run
-    /// # use farside::{ProcessId, Worker};
+    /// # use farside::{Caller, Errand, ProcessId, Worker};
+    /// struct Greet;
+    ///
+    /// impl Errand for Greet {
+    ///     fn run(here: &Caller, name: &[u8]) {
+    ///         println!("{} greets {name:?}", here.process());
+    ///     }
+    /// }
+    ///
     /// # fn example(me: &Worker) -> farside::Result<()> {
-    /// let greet = |there: &farside::Caller, name: &[u8]| println!("{}: {name:?}", there.process());
-    /// me.caller().run_beside(ProcessId::new(1), greet, b"hello")
+    /// me.caller().run_beside::<Greet>(ProcessId::new(1), b"Ann")
     /// # }
     /// ```
     ///
@@ -166,9 +175,10 @@ impl Caller {
     /// *Cost*: a message between service threads, and a thread.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] for more than 4096 bytes; [`Error::ForeignFunction`]; [`Error::System`]
-    /// if the process is this one and has no thread; the loss of the process.
-    pub fn run_beside(&self, process: ProcessId, errand: fn(&Caller, &[u8]), bytes: &[u8]) -> Result<()> {
+    /// [`Error::TooLarge`] for more than 4096 bytes; [`Error::UnknownWorker`] if there is no such
+    /// process; [`Error::ForeignFunction`]; [`Error::System`] if the process is this one and has no
+    /// thread; the loss of the process.
+    pub fn run_beside<E: Errand>(&self, process: ProcessId, bytes: &[u8]) -> Result<()> {
         if bytes.len() > ERRAND_BYTES_MAX {
             return Err(Error::TooLarge {
                 what: "the bytes of a function beside the workers",
@@ -178,10 +188,65 @@ impl Caller {
             });
         }
         let own = self.process_handle();
-        if process == own.id() {
-            return own.room::<Extensions>().begin_errand(own, errand, bytes.to_vec());
+        let shape = own.shape();
+        if process.number() >= shape.processes {
+            let worker = WorkerId::new(process.number().saturating_mul(shape.threads));
+            return Err(Error::UnknownWorker { worker, count: shape.workers() });
         }
-        let name = ErrandName::of(own, errand)?;
-        own.send::<Extensions>(process, &ErrandMessage { name, bytes: bytes.to_vec() })
+        if process == own.id() {
+            return own.room::<Extensions>().begin_errand(own, E::run, bytes.to_vec());
+        }
+        let errand = own.table().entries().number_of_errand::<E>()?;
+        own.send::<Extensions>(process, &ErrandMessage { errand, bytes: bytes.to_vec() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Seen(AtomicU64);
+
+    /// Counts, and goes on to process 0.
+    struct Count;
+
+    impl Errand for Count {
+        fn run(here: &Caller, bytes: &[u8]) {
+            here.process_state::<Seen>().0.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            if here.process().number() > 0 {
+                here.run_beside::<Self>(ProcessId::new(0), &[bytes, bytes].concat()).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn errands_run_beside_the_workers() {
+        let body = |me: &Worker| -> Result<()> {
+            let seen = me.process_state::<Seen>();
+            let count = || seen.0.load(Ordering::Relaxed);
+            if me.is_first() {
+                let caller = me.caller();
+                let error = caller.run_beside::<Count>(ProcessId::new(1), &[0; ERRAND_BYTES_MAX + 1]).unwrap_err();
+                assert!(matches!(error, Error::TooLarge { .. }), "{error}");
+                let error = caller.run_beside::<Count>(ProcessId::new(2), &[]).unwrap_err();
+                assert!(matches!(error, Error::UnknownWorker { .. }), "{error}");
+                caller.run_beside::<Count>(ProcessId::new(1), b"abc")?;
+                caller.run_beside::<Count>(ProcessId::new(0), b"d")?;
+                while count() < 7 {
+                    match me.wait_together(Duration::from_millis(1), || count() == 7) {
+                        Err(Error::Deadline { .. }) => {}
+                        waited => waited?,
+                    }
+                }
+            }
+            me.barrier()?;
+            assert_eq!(count(), if me.is_first() { 7 } else { 3 });
+            Ok(())
+        };
+        crate::simulate(2, 1, 1, body).unwrap();
     }
 }

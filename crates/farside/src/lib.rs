@@ -117,6 +117,7 @@ pub use invoke::outcome::Outcome;
 pub use invoke::pending::{ByName, FromLike, Pending, Reading};
 pub use invoke::remote::RemoteFn;
 pub use invoke::reply::Reply;
+pub use invoke::table::Errand;
 pub use job::{Job, Simulated, Simulation, job, simulate};
 pub use memory::{Registered, RemoteMemory};
 pub use runtime::activity::{

@@ -13,7 +13,7 @@ use std::collections::btree_map::Entry;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use farside::{Caller, ProcessId};
+use farside::{Caller, Errand, ProcessId};
 use farside_rpc::{Address, Server, Wire, wire};
 use farside_sys::process::random_bytes;
 
@@ -221,22 +221,26 @@ impl Network {
 /// Has a process open a door. Returns whether it could be asked.
 fn ask(caller: &Caller, process: u32, network: Option<&Listen>) -> bool {
     let ask = Ask { back_to: caller.process().number(), network: network.cloned() };
-    caller.run_beside(ProcessId::new(process), open_here, &wire::encode(&ask, Vec::new())).is_ok()
+    caller.run_beside::<Ask>(ProcessId::new(process), &wire::encode(&ask, Vec::new())).is_ok()
 }
 
-/// Opens the door that another process asks for, and answers.
-fn open_here(here: &Caller, bytes: &[u8]) {
-    let Ok(Ask { back_to, network: listen }) = decode(bytes) else { return };
-    let opened = here.process_state::<Doorway>().open_when_asked(here);
-    let answer = opened.and_then(|network| listen.map(|listen| network.open(listen)).transpose());
-    let told = Told { process: here.process().number(), answer: answer.map_err(|error| error.to_string()) };
-    // An error is the end of the job.
-    let _ = here.run_beside(ProcessId::new(back_to), be_told, &wire::encode(&told, Vec::new()));
+impl Errand for Ask {
+    /// Opens the door that another process asks for, and answers.
+    fn run(here: &Caller, bytes: &[u8]) {
+        let Ok(Self { back_to, network: listen }) = decode(bytes) else { return };
+        let opened = here.process_state::<Doorway>().open_when_asked(here);
+        let answer = opened.and_then(|network| listen.map(|listen| network.open(listen)).transpose());
+        let told = Told { process: here.process().number(), answer: answer.map_err(|error| error.to_string()) };
+        // An error is the end of the job.
+        let _ = here.run_beside::<Told>(ProcessId::new(back_to), &wire::encode(&told, Vec::new()));
+    }
 }
 
-fn be_told(here: &Caller, bytes: &[u8]) {
-    if let (Ok(told), Some(network)) = (decode(bytes), here.process_state::<Doorway>().network()) {
-        network.note(told);
+impl Errand for Told {
+    fn run(here: &Caller, bytes: &[u8]) {
+        if let (Ok(told), Some(network)) = (decode(bytes), here.process_state::<Doorway>().network()) {
+            network.note(told);
+        }
     }
 }
 

@@ -1,15 +1,10 @@
-//! [`Function`]: a function that travels as an argument; [`ErrandName`]: one that a process runs
-//! beside its workers.
+//! [`Function`]: a function that travels as an argument.
 
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::with_exposed_provenance;
 
-use farside_fabric::ProcessId;
-
 use crate::error::Result;
-use crate::invoke::caller::Caller;
-use crate::runtime::process::Process;
 use crate::runtime::worker::Worker;
 use crate::wire::{self, Wire};
 
@@ -82,36 +77,5 @@ impl<T, A, R> Copy for Function<T, A, R> {}
 impl<T, A, R> fmt::Debug for Function<T, A, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Function").field(&format_args!("{:#x}", self.offset)).finish()
-    }
-}
-
-/// A function that a process runs on a thread of its own, beside its workers.
-pub(crate) type Errand = fn(&Caller, &[u8]);
-
-/// An [`Errand`] as it travels: its offset in the program's text.
-#[derive(Clone, Copy, Debug, Wire)]
-#[wire(crate = "crate::wire")]
-pub(crate) struct ErrandName(u32);
-
-impl ErrandName {
-    /// Names a function.
-    ///
-    /// # Errors
-    /// [`Error::ForeignFunction`](crate::Error::ForeignFunction).
-    pub(crate) fn of(process: &Process, errand: Errand) -> Result<Self> {
-        Ok(Self(process.table().offset_of(errand as usize)?))
-    }
-
-    /// Returns the function that a process has named. `None` if that process runs another binary,
-    /// or if no function begins there.
-    pub(crate) fn find(self, process: &Process, from: ProcessId) -> Option<Errand> {
-        if !process.is_alike(from) {
-            return None;
-        }
-        let address = with_exposed_provenance::<()>(process.table().function_at(self.0)?);
-        // SAFETY: the sender runs this very binary. It made the name from a pointer of this type:
-        // `of` alone makes names, and only messages carry them. A function begins at the offset, so
-        // it is that function.
-        Some(unsafe { std::mem::transmute::<*const (), Errand>(address) })
     }
 }

@@ -11,11 +11,13 @@
 //! first. The name of a function pointer has a second half: an offset into the program's text. The
 //! receiver accepts it only if a function begins there (`farside_sys::image`).
 
+use std::collections::HashMap;
 use std::ptr::with_exposed_provenance;
 
 use farside_sys::image::{Image, hash_bytes};
 
 use crate::error::{Error, Result};
+use crate::invoke::caller::Caller;
 use crate::invoke::named::NAMED;
 use crate::runtime::worker::Worker;
 
@@ -37,16 +39,27 @@ pub trait Remote {
     unsafe fn run(worker: &Worker, payload: *const u8, end: *const u8, operand: u32) -> *const u8;
 }
 
-/// One entry of the table. Written by the `asm!` block of `entry_address`, 8 bytes.
+/// A function that a process runs on a thread of its own, beside its workers:
+/// [`Caller::run_beside`].
+pub trait Errand: 'static {
+    /// Runs the errand. The bytes are those that its sender has passed, but check them: they may
+    /// come from a process that is mistaken.
+    fn run(here: &Caller, bytes: &[u8]);
+}
+
+/// One entry of the table. Written by the `asm!` blocks of `entry_address` and `errand_address`, 8
+/// bytes.
 #[repr(C)]
 struct Entry {
-    /// The distance from this field to the trampoline.
+    /// The distance from this field to the function.
     distance: i32,
-    /// [`LISTED`], or another value in the entry that only makes the section exist.
+    /// [`LISTED`] if the function is a trampoline, [`ERRAND`] if it is an [`Errand`], or another
+    /// value in the entry that only makes the section exist.
     mark: u32,
 }
 
 const LISTED: u32 = 0x4661_7253;
+const ERRAND: u32 = 0x4561_7253;
 
 /// The maximum length of a table. No entry of any binary has this number.
 const ENTRY_COUNT_MAX: usize = NAMED as usize;
@@ -87,6 +100,29 @@ fn entry_address<T: Remote>() -> usize {
     address
 }
 
+/// The same for an errand.
+#[inline(always)]
+fn errand_address<E: Errand>() -> usize {
+    let address: usize;
+    // SAFETY: as in `entry_address`.
+    unsafe {
+        std::arch::asm!(
+            ".pushsection farside_calls,\"aR\",@progbits",
+            ".p2align 2",
+            "77:",
+            ".long {errand} - .",
+            ".long {mark}",
+            ".popsection",
+            "lea {address}, [rip + 77b]",
+            errand = sym E::run,
+            mark = const ERRAND,
+            address = lateout(reg) address,
+            options(nomem, nostack, preserves_flags, pure),
+        );
+    }
+    address
+}
+
 /// The place of this program's entries in memory. Small, so that each call can carry a copy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entries {
@@ -101,7 +137,19 @@ impl Entries {
     /// [`Error::ForeignFunction`] in code of a dynamic library, which has a table of its own.
     #[inline(always)]
     pub(crate) fn number_of<T: Remote>(&self) -> Result<u16> {
-        let address = entry_address::<T>();
+        self.number_at(entry_address::<T>())
+    }
+
+    /// Returns the number of an errand.
+    ///
+    /// # Errors
+    /// [`Error::ForeignFunction`].
+    pub(crate) fn number_of_errand<E: Errand>(&self) -> Result<u16> {
+        self.number_at(errand_address::<E>())
+    }
+
+    #[inline(always)]
+    fn number_at(&self, address: usize) -> Result<u16> {
         let index = address.wrapping_sub(self.start) / size_of::<Entry>();
         if index < self.count { Ok(index as u16) } else { Err(foreign(address)) }
     }
@@ -112,6 +160,8 @@ impl Entries {
 pub(crate) struct FunctionTable {
     entries: Entries,
     trampolines: Box<[Option<Trampoline>]>,
+    /// The errands, by the number of their entry.
+    errands: HashMap<u16, fn(&Caller, &[u8])>,
     image: Image,
 }
 
@@ -132,8 +182,10 @@ impl FunctionTable {
                 remedy: "call fewer different functions",
             });
         }
-        let trampolines = (0..count).map(|index| listed(start + index * size_of::<Entry>())).collect();
-        Ok(Self { entries: Entries { start, count }, trampolines, image })
+        let address = |index: usize| start + index * size_of::<Entry>();
+        let trampolines = (0..count).map(|index| listed(address(index))).collect();
+        let errands = (0..count).filter_map(|index| Some((index as u16, errand(address(index))?))).collect();
+        Ok(Self { entries: Entries { start, count }, trampolines, errands, image })
     }
 
     /// The place of the entries.
@@ -147,6 +199,11 @@ impl FunctionTable {
     #[inline]
     pub(crate) fn callable_by(&self, is_alike: bool) -> Callable<'_> {
         Callable { trampolines: if is_alike { &self.trampolines } else { &[] } }
+    }
+
+    /// Returns the errand of this number.
+    pub(crate) fn errand(&self, number: u16) -> Option<fn(&Caller, &[u8])> {
+        self.errands.get(&number).copied()
     }
 
     /// Returns the name of a function pointer: its offset in the program's text.
@@ -209,18 +266,27 @@ fn foreign(address: usize) -> Error {
     Error::ForeignFunction { address }
 }
 
-/// Returns the trampoline of the entry at this address of the table, if it is marked.
-fn listed(address: usize) -> Option<Trampoline> {
+/// Returns the function of the entry at this address of the table, if it has this mark.
+fn marked(address: usize, with: u32) -> Option<*const ()> {
     // SAFETY: the linker's symbols enclose the section, which holds whole entries only:
-    // `entry_address` and `FIRST` write all of it, 8 bytes each, aligned to 4. It is read-only.
+    // `entry_address`, `errand_address` and `FIRST` write all of it, 8 bytes each, aligned to 4. It
+    // is read-only.
     let &Entry { distance, mark } = unsafe { &*with_exposed_provenance::<Entry>(address) };
-    if mark != LISTED {
-        return None;
-    }
-    let trampoline = with_exposed_provenance::<()>(address.wrapping_add_signed(distance as isize));
-    // SAFETY: a marked entry was emitted by `entry_address`, whose `sym` operand is a function of
-    // this very type.
+    (mark == with).then(|| with_exposed_provenance(address.wrapping_add_signed(distance as isize)))
+}
+
+fn listed(address: usize) -> Option<Trampoline> {
+    let trampoline = marked(address, LISTED)?;
+    // SAFETY: an entry with this mark was emitted by `entry_address`, whose `sym` operand is a
+    // function of this very type.
     Some(unsafe { std::mem::transmute::<*const (), Trampoline>(trampoline) })
+}
+
+fn errand(address: usize) -> Option<fn(&Caller, &[u8])> {
+    let errand = marked(address, ERRAND)?;
+    // SAFETY: an entry with this mark was emitted by `errand_address`, whose `sym` operand is a
+    // function of this very type.
+    Some(unsafe { std::mem::transmute::<*const (), fn(&Caller, &[u8])>(errand) })
 }
 
 #[cfg(test)]
