@@ -441,15 +441,21 @@ impl Inspector {
                 Ok(guest) => drop(self.guests().insert(process, guest)),
                 // It has ended meanwhile, or another user has taken the name of a door.
                 Err(CallError::Connect(ConnectError::Absent { .. } | ConnectError::OtherUser { .. })) => {}
-                Err(error) => {
+                // It may have ended in the middle of that.
+                Err(error) if self.has_door_here(process) => {
                     return Err(InspectError::Silent { process, system_process: 0, cause: error.to_string() });
                 }
+                Err(_) => {}
             }
         }
         if self.guests().is_empty() {
             return Err(InspectError::NoJob { wanted: self.job().to_string(), found: jobs.into_keys().collect() });
         }
         Ok(())
+    }
+
+    fn has_door_here(&self, process: u32) -> bool {
+        names::jobs().is_ok_and(|jobs| jobs.get(self.job()).is_some_and(|there| there.contains(&process)))
     }
 
     /// Connects to the doors of this machine that processes open when they are asked to.
