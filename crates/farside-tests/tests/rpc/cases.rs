@@ -194,7 +194,7 @@ fn serve(address: &str, waiting: Waiting, mut end: oneshot::Receiver<()>, ready:
         let server = builder.start().unwrap();
         ready(&server.addresses()[0].to_string());
         let _ = end.blocking_recv();
-        assert_eq!(server.shutdown(Instant::now() + PATIENCE), 0);
+        server.shutdown(Instant::now() + PATIENCE).unwrap();
         return;
     }
     let mut turns = builder.turns().unwrap();
