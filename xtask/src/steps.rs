@@ -116,12 +116,14 @@ fn jobs_on_two_machines(without: &[Bed]) -> Result<(), String> {
 /// The memory that the largest test takes, in KiB.
 const LARGE_KIB: u64 = 6 << 20;
 
-/// Runs the tests of `farside-rpc` that plain `cargo test` leaves out: 10,000 clients that die in
-/// the middle of transfers, and transfers of 2.5 GiB.
+/// Runs the large tests that plain `cargo test` leaves out: 10,000 clients of a server that die in
+/// the middle of transfers, 1200 readers of a job that are killed, 10,000 frames by each way, and
+/// transfers of 2.5 GiB.
 fn large(without: &[Bed]) -> Result<(), String> {
     let mut command = cargo();
-    command.args(["test", "--package", "farside-rpc", "--test", "all", "--", "--ignored", "--test-threads", "1"]);
-    command.arg("soak::");
+    // With the features of the other tests, so that nothing is built again.
+    command.args(["test", "--workspace", "--no-fail-fast", "--test", "all"]).args(FEATURES);
+    command.args(["--", "--ignored", "--test-threads", "1", "soak::", "cuts::ten_thousand"]);
     if available_kib().is_none_or(|kib| kib >= LARGE_KIB) {
         command.arg("huge::");
     } else {

@@ -7,18 +7,20 @@
 //! - `get/16MiB/tcp`: the same through its door on the network.
 //! - `view-get`: it reads a view of a paused program, whose step is in memory that it maps.
 //! - `view`: a program that computes and publishes 1024 x 1024 numbers a step, with viewers that
-//!   read 60 steps a second.
+//!   read 60 steps a second. Beside it, the same copies by hand: the program copies its numbers 60
+//!   times a second into shared memory, and each viewer copies them from there.
 //! - `trace`: calls that no reader records, and calls that one does.
 
 mod network;
 mod trace;
 
 use std::hint::black_box;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farside::{Worker, WorkerId};
+use farside::{Worker, WorkerId, bytemuck};
+use farside_fabric::RemoteRegion;
 use farside_inspect::{At, Expose, ExposeError, Inspector, JobId, PublishError, Selection};
 use farside_rpc::{Client, Credentials, Handling, Never, Server, Service};
 
@@ -26,6 +28,7 @@ use super::size_name;
 use crate::case::Case;
 use crate::fabric::Fabric;
 use crate::metric::Metric;
+use crate::shared::Shared;
 use crate::timing::time_latency;
 use crate::{BenchError, Options};
 
@@ -321,30 +324,35 @@ fn compute(values: &mut [f64], next: &mut [f64]) {
 
 /// What worker 0 tells the viewers.
 const LOOK: u64 = 1;
-const REST: u64 = 2;
-const END: u64 = 3;
+const COPY: u64 = 2;
+const REST: u64 = 3;
+const END: u64 = 4;
 
-/// Worker 0 computes and publishes; threads of the other process look at it. The limit is the same
-/// without viewers, in turns.
+/// Worker 0 computes and publishes; threads of the other process look at it. The limits are the same
+/// without viewers, and with copies by hand, in turns.
 fn view(me: &Worker, options: Options, viewers: usize) -> Result<Vec<Metric>, BenchError> {
     let states = me.symmetric::<u64>(1)?;
+    let shared = Shared::new(me, SIDE * SIDE * 8)?;
     let viewer = me.neighbor(1);
     if !me.is_first() {
-        let state = AtomicBool::new(false);
-        let ended = AtomicBool::new(false);
+        let (memory, state) = (shared.bytes(), AtomicU64::new(REST));
         let job = inspector_when_there()?;
         let looked = thread::scope(|scope| {
-            let threads: Vec<_> = (0..viewers).map(|_| scope.spawn(|| look(&job, &state, &ended))).collect();
-            loop {
-                match states.here().get(0) {
-                    END => break,
-                    now => state.store(now == LOOK, Ordering::Relaxed),
+            let threads: Vec<_> = (0..viewers).map(|_| scope.spawn(|| look(&job, memory, &state))).collect();
+            let watched = loop {
+                let now = states.here().get(0);
+                state.store(now, Ordering::Relaxed);
+                if now == END {
+                    break Ok(());
                 }
-                me.progress()?;
+                if let Err(error) = me.progress() {
+                    break Err(error);
+                }
                 thread::sleep(Duration::from_millis(2));
-            }
-            ended.store(true, Ordering::Relaxed);
-            threads.into_iter().try_for_each(|thread| thread.join().expect("a viewer does not panic"))
+            };
+            state.store(END, Ordering::Relaxed);
+            threads.into_iter().try_for_each(|thread| thread.join().expect("a viewer does not panic"))?;
+            Ok::<_, BenchError>(watched?)
         });
         me.barrier()?;
         return looked.map(|()| Vec::new());
@@ -354,30 +362,39 @@ fn view(me: &Worker, options: Options, viewers: usize) -> Result<Vec<Metric>, Be
     let (mut values, mut next) = (vec![0.0; SIDE * SIDE], vec![0.0; SIDE * SIDE]);
     values[..SIDE].fill(255.0);
     let mut step = 0_u64;
-    let (mut watched, mut alone) = (Vec::new(), Vec::new());
+    let (mut watched, mut copied, mut alone) = (Vec::new(), Vec::new(), Vec::new());
     let turn = Duration::from_millis(if options.runs() > 3 { 1000 } else { 500 });
-    let mut steps_for = |time: Duration| {
+    let mut steps_for = |state: u64, time: Duration| {
         let (started, mut steps) = (Instant::now(), 0_u32);
+        let mut due = started;
         while started.elapsed() < time {
             compute(&mut values, &mut next);
             step += 1;
             shown.publish(step, &values)?;
+            if state == COPY && viewers > 0 && Instant::now() >= due {
+                // The deadline matters only for memory that is not mapped.
+                let copied = shared.bytes().put(0, bytemuck::cast_slice(&values), due);
+                copied.map_err(farside::Error::from)?;
+                due += FRAME;
+            }
             me.progress()?;
             steps += 1;
         }
         Ok::<_, BenchError>(started.elapsed().as_nanos() as f64 / f64::from(steps))
     };
     for _ in 0..options.runs() {
-        for (state, times) in [(LOOK, &mut watched), (REST, &mut alone)] {
+        for (state, times) in [(LOOK, &mut watched), (COPY, &mut copied), (REST, &mut alone)] {
             set(state)?;
-            steps_for(SETTLES)?;
-            times.push(steps_for(turn)?);
+            steps_for(state, SETTLES)?;
+            times.push(steps_for(state, turn)?);
         }
     }
     set(END)?;
-    steps_for(2 * SETTLES)?;
+    steps_for(END, 2 * SETTLES)?;
     me.barrier()?;
-    Ok(vec![Metric::new("step_ns", "ns", watched).against("without viewers", alone)])
+    let step = Metric::new("step_ns", "ns", watched.clone()).against("without viewers", alone);
+    let beside = Metric::new("beside_copies_ns", "ns", watched).against("the same copies by hand", copied);
+    Ok(if viewers == 0 { vec![step] } else { vec![step, beside] })
 }
 
 fn inspector_when_there() -> Result<Inspector, BenchError> {
@@ -391,13 +408,17 @@ fn inspector_when_there() -> Result<Inspector, BenchError> {
     }
 }
 
-/// Reads 60 steps a second while `state` says so.
-fn look(job: &Inspector, state: &AtomicBool, ended: &AtomicBool) -> Result<(), BenchError> {
+/// Reads 60 steps a second, or copies as much by hand, while `state` says so.
+fn look(job: &Inspector, memory: &RemoteRegion, state: &AtomicU64) -> Result<(), BenchError> {
     let area = wait_for(job, "plate")?;
+    let mut copy = vec![0_u8; SIDE * SIDE * 8];
     let mut due = Instant::now();
-    while !ended.load(Ordering::Relaxed) {
-        if state.load(Ordering::Relaxed) {
-            black_box(area.get(&Selection::all(), At::Now).map_err(failed)?);
+    loop {
+        match state.load(Ordering::Relaxed) {
+            LOOK => drop(black_box(area.get(&Selection::all(), At::Now).map_err(failed)?)),
+            COPY => memory.get(0, black_box(&mut copy), due).map_err(farside::Error::from)?,
+            END => break,
+            _ => {}
         }
         due = (due + FRAME).max(Instant::now());
         thread::sleep(due.saturating_duration_since(Instant::now()));

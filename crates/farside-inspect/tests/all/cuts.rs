@@ -6,12 +6,33 @@ use std::time::{Duration, Instant};
 
 use farside_inspect::{At, InspectError, Selection};
 
+use crate::network::{Tokens, address_of};
 use crate::targets::{COLUMNS, ROWS, Target, pattern};
 
+/// How readers reach the target.
+#[derive(Clone, Copy)]
+enum Way {
+    /// They map its slots.
+    Mapped,
+    Network,
+}
+
 /// Reads frames on several threads at once. Each has one step of both processes.
-fn read_cuts(threads: u64, frames: u64) {
-    let mut target = Target::start("pattern", &[]);
-    let job = target.inspect(2);
+fn read_cuts(way: Way, threads: u64, frames: u64) {
+    let tokens = Tokens::new(&format!("cuts-{threads}"));
+    let (mut target, job) = match way {
+        Way::Mapped => {
+            let mut target = Target::start("pattern", &[]);
+            let job = target.inspect(2);
+            (target, job)
+        }
+        Way::Network => {
+            let mut target = tokens.start("pattern");
+            target.inspect(2);
+            let job = tokens.connect(&address_of(&target.name), "read").unwrap();
+            (target, job)
+        }
+    };
     let (all, some): (Selection, Selection) = (Selection::all(), "[1:5, ::7]".parse().unwrap());
     let (read, newest) = (AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -43,13 +64,24 @@ fn read_cuts(threads: u64, frames: u64) {
 
 #[test]
 fn a_frame_has_one_step_of_all_processes() {
-    read_cuts(4, 100);
+    read_cuts(Way::Mapped, 4, 100);
 }
 
 #[test]
-#[ignore = "takes long"]
+fn a_frame_over_the_network_has_one_step_of_all_processes() {
+    read_cuts(Way::Network, 3, 100);
+}
+
+#[test]
+#[ignore = "takes long: 10,000 frames"]
 fn ten_thousand_frames_have_one_step_each() {
-    read_cuts(8, 1250);
+    read_cuts(Way::Mapped, 8, 1250);
+}
+
+#[test]
+#[ignore = "takes long: 10,000 frames"]
+fn ten_thousand_frames_over_the_network_have_one_step_each() {
+    read_cuts(Way::Network, 5, 2000);
 }
 
 /// The readers of a job whose processes are killed are told so at once, and which it was.

@@ -13,7 +13,7 @@ use crate::targets::{BOARD, PART};
 
 /// Processes of clients in all, those after which the job has everything that it needs, and the
 /// clients of each.
-const ROUNDS: usize = 120;
+const ROUNDS: usize = 60;
 const WARM: usize = 20;
 const CLIENTS: usize = 20;
 /// The most KiB that allocators of threads may keep in addition.
@@ -56,7 +56,7 @@ pub(crate) fn play_crowd() -> farside::Result<()> {
 }
 
 #[test]
-#[ignore = "takes two minutes"]
+#[ignore = "takes a minute: 1200 clients"]
 fn clients_that_come_and_go_leave_nothing() {
     let tokens = Tokens::new("soak");
     let mut target = tokens.start("steered");
