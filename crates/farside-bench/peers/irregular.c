@@ -9,12 +9,14 @@
  *   randperm   a random permutation          darts, slots for each dart
  *   toposort   sorts a triangular matrix     rows, mean number of ones in each
  *   triangles  counts triangles of a graph   vertices, mean number of smaller neighbors of each
+ *   bfs        searches a graph              vertices (a power of two), edges for each
+ *   kmers      counts parts of reads         reads, bases of a part
  *
  * agp: one word at a time, with one-sided operations. exchange: buffers of 1024 items for each process, which all
  * processes exchange in step.
  *
- * The text of the program: that of a library (irregular_mpi.c or irregular_shmem.c), this one, irregular_graphs.c, and
- * irregular_main.c.
+ * The text of the program: that of a library (irregular_mpi.c or irregular_shmem.c), this one, irregular_graphs.c,
+ * irregular_searches.c, and irregular_main.c.
  */
 /* The most updates of gups that a process stores: a buffer has room for them. */
 enum { AHEAD = ITEMS };
@@ -22,6 +24,8 @@ enum { AHEAD = ITEMS };
 static int64_t first, second;
 /* The words of a process that the workload names. */
 static int64_t words;
+/* The operations of a process in a round. */
+static int64_t operations;
 
 static uint64_t mixed(uint64_t x)
 {
@@ -218,6 +222,7 @@ static int64_t gups_prepare(void)
     words = first;
     if ((words & (words - 1)) != 0 || (size & (size - 1)) != 0)
         fail("the words and the processes are no powers of two");
+    operations = words * second;
     return words;
 }
 

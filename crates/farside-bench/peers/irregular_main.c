@@ -13,6 +13,8 @@ static const workload workloads[] = {
     {"randperm", randperm_prepare, randperm_begin, randperm_agp, randperm_exchange, randperm_check},
     {"toposort", toposort_prepare, toposort_begin, toposort_agp, toposort_exchange, toposort_check},
     {"triangles", triangles_prepare, triangles_begin, triangles_agp, triangles_exchange, triangles_check},
+    {"bfs", bfs_prepare, bfs_begin, bfs_agp, bfs_exchange, bfs_check},
+    {"kmers", kmers_prepare, kmers_begin, kmers_agp, kmers_exchange, kmers_check},
 };
 
 int main(int count, char **arguments)
@@ -28,8 +30,8 @@ int main(int count, char **arguments)
     first = atoll(arguments[3]), second = atoll(arguments[4]);
     if (first < 1 || second < 1 || runs < 1)
         fail("a number is not at least 1");
+    operations = first;
     make_table(chosen->prepare());
-    int64_t operations = chosen->begin == gups_begin ? words * second : first;
     /* The first run touches the memory. */
     for (int run = 0; run <= runs; run++) {
         chosen->begin();

@@ -84,6 +84,7 @@ macro_rules! irregular {
             include_str!(concat!("../peers/", $library)),
             include_str!("../peers/irregular.c"),
             include_str!("../peers/irregular_graphs.c"),
+            include_str!("../peers/irregular_searches.c"),
             include_str!("../peers/irregular_main.c")
         )
     };

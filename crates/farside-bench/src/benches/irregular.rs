@@ -11,9 +11,9 @@
 //! (`exchange`). That of triangles, bfs and kmers is the same work by one thread, which checks the
 //! result; below 1, its ratio of seconds says that two processes are faster. The rounds of bfs are
 //! searches from different vertices, 64 as in Graph500, or 16 with `--quick`. Its metric
-//! `teps_harmonic_mean` counts the edges of all processes. The peers, of all workloads but bfs and
-//! kmers, are programs for Open MPI and for its OpenSHMEM: one-sided operations, and buffers
-//! exchanged in step.
+//! `teps_harmonic_mean` counts the edges of all processes. The peers are programs for Open MPI and
+//! for its OpenSHMEM: one-sided operations, and buffers exchanged in step. They take turns with
+//! ours, but for bfs and kmers, whose graphs and reads take longer to make than a round.
 
 use std::cell::RefCell;
 use std::time::Instant;
@@ -56,9 +56,9 @@ struct Plan {
 }
 
 impl Plan {
-    /// Whether there are programs for Open MPI and OpenSHMEM that do the same.
-    fn has_peers(&self) -> bool {
-        !["bfs/", "kmers/"].iter().any(|workload| self.name.starts_with(workload))
+    /// Whether it takes longer to make the data than to work on them.
+    fn is_long(&self) -> bool {
+        self.is_search() || self.name.starts_with("kmers/")
     }
 
     fn is_search(&self) -> bool {
@@ -124,9 +124,9 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
         let of_peers = plan.clone();
         let around = move |options, run_once: RunOnce<'_>| {
             let measure_peers = |options| measure_peers(&of_peers, options);
-            let (mut metrics, of_peers) = match of_peers.has_peers() {
-                true => peers::in_turns(options, run_once, measure_peers)?,
-                false => (run_once(options)?, Vec::new()),
+            let (mut metrics, of_peers) = match of_peers.is_long() {
+                false => peers::in_turns(options, run_once, measure_peers)?,
+                true => (run_once(options)?, measure_peers(options)?),
             };
             metrics.extend(of_peers);
             Ok(metrics)
@@ -146,8 +146,8 @@ fn measure_peers(plan: &Plan, options: Options) -> Result<Vec<Metric>, BenchErro
         ("agp", "gups") => second = 1,
         _ => {}
     }
-    if workload == "gups" {
-        // The table of the example has a power of two words, too.
+    if matches!(workload, "gups" | "bfs") {
+        // The table of the example has a power of two words, too, and its graph as many vertices.
         first = 1 << first.max(1).ilog2();
     }
     let numbers = [first, second, runs(options)].map(|number| number.to_string());
