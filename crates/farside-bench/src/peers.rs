@@ -61,6 +61,9 @@ const RPC: &str = "farside-bench-rpc-peers";
 const RPC_BENCH: &str = "rpc-latency";
 const RPC_BUILD: &str =
     "cargo build --release --target-dir target --manifest-path crates/farside-bench/peers/rpc/Cargo.toml";
+/// The server beside a store.
+pub(crate) const REDIS: &str = "redis-server";
+const REDIS_BENCH: &str = "kv";
 /// The smallest program that needs compiler, headers and library.
 const PROBE: Source = Source::for_mpi("probe.c", "#include <mpi.h>\nint main(void) { return MPI_Finalize(); }\n");
 
@@ -123,6 +126,11 @@ pub(crate) fn missing_peers(names: &[String]) -> Option<String> {
     if is_chosen(&RPC_BENCH) && built().is_none() {
         missing.push(format!("{RPC_BENCH} without rows of iceoryx2 and tarpc: build them: {RPC_BUILD}"));
     }
+    if is_chosen(&REDIS_BENCH) && !starts(REDIS) {
+        missing.push(format!(
+            "{REDIS_BENCH} without rows of Redis: it is not installed; on Debian, as root: apt-get install {REDIS}"
+        ));
+    }
     (!missing.is_empty()).then(|| missing.join("\n"))
 }
 
@@ -157,8 +165,13 @@ pub(crate) fn beside_calls(
 }
 
 fn is_there() -> bool {
-    let has_launcher = Command::new(MPI.launcher).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    has_launcher.is_ok_and(|status| status.success()) && matches!(compile(PROBE), Ok(Some(_)))
+    starts(MPI.launcher) && matches!(compile(PROBE), Ok(Some(_)))
+}
+
+/// Whether a program is installed.
+fn starts(program: &str) -> bool {
+    let version = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    version.is_ok_and(|status| status.success())
 }
 
 /// Runs jobs of Farside and programs of peers in turns, a short run of each. Returns the metrics of

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use farside_sys::process::{Spawned, spawn_asked};
 
 use crate::BenchError;
+use crate::peers::REDIS;
 
-const PROGRAM: &str = "redis-server";
 /// The time until it answers.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -26,14 +26,14 @@ pub(super) struct Redis {
 pub(super) struct Connection(BufReader<UnixStream>);
 
 fn failed(why: impl std::fmt::Display) -> BenchError {
-    BenchError::Peer { program: PROGRAM, why: why.to_string() }
+    BenchError::Peer { program: REDIS, why: why.to_string() }
 }
 
 impl Redis {
     /// Starts it. `None` if it is not installed.
     pub(super) fn start() -> Result<Option<Self>, BenchError> {
         let socket = std::env::temp_dir().join(format!("farside-bench-redis-{}", std::process::id()));
-        let mut command = Command::new(PROGRAM);
+        let mut command = Command::new(REDIS);
         command.args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"]).arg(&socket);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let nothing = File::open("/dev/null").map_err(failed)?;
