@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use farside::{Error, PerWorker, ProcessId, Result, Wire, Worker, WorkerId};
 
-use crate::agreement::held;
+use crate::agreement::{ContainerError, held};
 use crate::exchange::{Exchange, Sender};
 
 /// The bytes of answers that owners may keep for one worker.
@@ -121,6 +121,9 @@ impl<Q: Wire + 'static, R: Wire + 'static> Query<Q, R> {
     /// Those of [`Exchange::free`].
     #[track_caller]
     pub fn free(self, me: &Worker) -> Result<()> {
+        if !self.unanswered.is_here(me) {
+            return Err(ContainerError::Gone.into());
+        }
         // All, so that no worker leaves the others waiting.
         self.asked.free(me).and(self.answered.free(me)).and(self.unanswered.free(me))
     }
