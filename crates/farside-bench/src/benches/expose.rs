@@ -328,8 +328,8 @@ const COPY: u64 = 2;
 const REST: u64 = 3;
 const END: u64 = 4;
 
-/// Worker 0 computes and publishes; threads of the other process look at it. The limits are the same
-/// without viewers, and with copies by hand, in turns.
+/// Worker 0 computes and publishes; threads of the other process look at it. The limits are the
+/// same without viewers, and with copies by hand, in turns.
 fn view(me: &Worker, options: Options, viewers: usize) -> Result<Vec<Metric>, BenchError> {
     let states = me.symmetric::<u64>(1)?;
     let shared = Shared::new(me, SIDE * SIDE * 8)?;

@@ -233,8 +233,8 @@ impl<T: Pod + Send> LocalVec<T> {
         self.bytes.clone()
     }
 
-    /// Calls `work` with the values. Other threads that access their bytes wait meanwhile. So `work`
-    /// itself must not do so by a handle: it would wait for its own end.
+    /// Calls `work` with the values. Other threads that access their bytes wait meanwhile. So
+    /// `work` itself must not do so by a handle: it would wait for its own end.
     pub fn with<R>(&mut self, work: impl FnOnce(&mut [T]) -> R) -> R {
         let _place = lock(&self.bytes.place);
         let VecMemory { base, length, .. } = *self.memory;
