@@ -175,7 +175,7 @@ impl<T: 'static> PerWorker<T> {
     /// Returns whether this worker has a value: whether [`here`](Self::here) would not panic.
     #[inline]
     pub fn is_here(self, me: &Worker) -> bool {
-        me.locals().get(self.name).is_some_and(|local| local.downcast_ref::<T>().is_some())
+        me.locals().look(self.name, |local| local.downcast_ref::<T>().is_some()) == Some(true)
     }
 
     /// Waits until all calls have run, as [`Worker::quiesce`] does, and drops the values, which
@@ -274,7 +274,7 @@ impl Drop for Borrow<'_> {
 impl<T: 'static> Dist<T> {
     /// Returns whether there is a value of this type here.
     fn is_here(self, me: &Worker) -> bool {
-        me.process_handle().shared().get(self.name).is_some_and(|value| value.is::<T>())
+        me.process_handle().shared().look(self.name, |value| value.is::<T>()) == Some(true)
     }
 }
 

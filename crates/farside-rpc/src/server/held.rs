@@ -48,9 +48,9 @@ impl Held {
 }
 
 /// The bytes of a connection, within those of its server.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Holdings {
-    pub(super) connection: Arc<Held>,
+    pub(super) connection: Held,
     pub(super) server: Arc<Held>,
 }
 
@@ -63,11 +63,11 @@ impl Holdings {
     }
 
     /// Holds bytes of arguments, if there is room.
-    pub(super) fn hold(&self, bytes: u64) -> Result<Hold, Refused> {
+    pub(super) fn hold(self: &Arc<Self>, bytes: u64) -> Result<Hold, Refused> {
         let hold = self.hold_result(bytes);
         // Two threads that ask at once may both be refused, and never both be let in.
         let own = |held: &Held| held.bytes() > held.max;
-        let full = [&self.connection, &self.server].into_iter().find(|held| own(held));
+        let full = [&self.connection, &*self.server].into_iter().find(|held| own(held));
         match full {
             None => Ok(hold),
             Some(held) => Err(Refused::Busy { limit: held.max, what: held.what.into() }),
@@ -75,8 +75,8 @@ impl Holdings {
     }
 
     /// Holds bytes of a result, in any case.
-    pub(super) fn hold_result(&self, bytes: u64) -> Hold {
-        for held in [&self.connection, &self.server] {
+    pub(super) fn hold_result(self: &Arc<Self>, bytes: u64) -> Hold {
+        for held in [&self.connection, &*self.server] {
             held.bytes.fetch_add(bytes, Ordering::Relaxed);
         }
         Hold { holdings: self.clone(), bytes }
@@ -86,13 +86,13 @@ impl Holdings {
 /// Bytes that are held until this is dropped.
 #[derive(Debug)]
 pub(super) struct Hold {
-    holdings: Holdings,
+    holdings: Arc<Holdings>,
     bytes: u64,
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        for held in [&self.holdings.connection, &self.holdings.server] {
+        for held in [&self.holdings.connection, &*self.holdings.server] {
             held.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
         }
     }
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn what_is_held_comes_back() {
         let server = Arc::new(Held::of_server(150));
-        let connection = || Holdings { connection: Arc::new(Held::of_connection(100)), server: server.clone() };
+        let connection = || Arc::new(Holdings { connection: Held::of_connection(100), server: server.clone() });
         let (first, second) = (connection(), connection());
         let whole = first.hold(100).unwrap();
         let busy = |limit, what: &str| Some(Refused::Busy { limit, what: what.into() });

@@ -52,7 +52,7 @@ pub(super) struct Session {
     running: Mutex<HashMap<u64, Running>>,
     /// Those of them whose answers were sent, and whose streams have not ended.
     streams: Mutex<HashMap<u64, Arc<Streaming>>>,
-    pub(super) holdings: Holdings,
+    pub(super) holdings: Arc<Holdings>,
     /// For inline calls, which nothing cancels: the receiving thread runs them.
     never: Arc<AtomicBool>,
 }
@@ -106,8 +106,8 @@ pub(super) struct Incoming {
 impl Session {
     pub(super) fn new(shared: Arc<Shared>, number: u64, peer: Peer) -> Self {
         let (running, streams) = (Mutex::default(), Mutex::default());
-        let connection = Arc::new(Held::of_connection(shared.connection_bytes_max));
-        let holdings = Holdings { connection, server: shared.held.clone() };
+        let connection = Held::of_connection(shared.connection_bytes_max);
+        let holdings = Arc::new(Holdings { connection, server: shared.held.clone() });
         Self { shared, number, peer: Arc::new(peer), running, streams, holdings, never: Arc::default() }
     }
 
@@ -199,8 +199,10 @@ impl Session {
         if is_inline && head.status == 0 {
             let incoming = Incoming { head, call: self.call(head, entry, deadline, self.never.clone()) };
             let outcome = self.run(link, &incoming, entry, body);
-            let done = entry.counters.done.load(Ordering::Relaxed);
-            if done < TIMED_AT_FIRST || done.is_multiple_of(TIMED_LATER) {
+            let [done, failed] =
+                [&entry.counters.done, &entry.counters.failed].map(|count| count.load(Ordering::Relaxed));
+            let ended = done + failed;
+            if ended < TIMED_AT_FIRST || ended.is_multiple_of(TIMED_LATER) {
                 // The caller may look at the times as soon as it has the answer.
                 entry.counters.times.record(arrived, arrived, Instant::now());
             }

@@ -10,11 +10,9 @@ use std::time::{Duration, Instant};
 use ::tokio::task::yield_now;
 use ::tokio::time::sleep_until;
 
+use super::turns::DRAIN_STEP;
 use super::{Turns, Unfinished};
 use crate::watched::Watched;
-
-/// How long a server that drains waits for something to happen.
-const DRAIN_STEP: Duration = Duration::from_millis(10);
 
 /// How [`Turns::run_and_drain`] ended.
 #[derive(Debug, thiserror::Error)]

@@ -34,7 +34,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// The number of turns between two looks at the poller, while connections are busy.
 const TURNS_PER_POLL: u32 = 512;
 /// How long a server that drains waits for something to happen.
-const DRAIN_STEP: Duration = Duration::from_millis(10);
+pub(super) const DRAIN_STEP: Duration = Duration::from_millis(10);
 /// After handlers have taken this long, the next turn looks at the poller.
 const POLL_AFTER: Duration = Duration::from_micros(100);
 /// The number of looks at an idle connection between two looks at the clock.
@@ -57,7 +57,7 @@ const LOOKS_PER_CLOCK: u32 = 64;
 ///     // Other work of the program.
 ///     turns.turn(Duration::from_millis(1));
 /// }
-/// assert!(turns.dump().calls.is_empty());
+/// assert!(turns.monitor().dump().calls.is_empty());
 /// turns.shutdown(Instant::now() + Duration::from_secs(5))?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -178,19 +178,7 @@ impl Turns {
         self.links.len()
     }
 
-    /// What each procedure has done.
-    #[must_use]
-    pub fn stats(&self) -> Vec<ProcedureStats> {
-        self.shared.registry.stats()
-    }
-
-    /// What is under way: connections, and calls that were accepted and not answered.
-    #[must_use]
-    pub fn dump(&self) -> Dump {
-        self.shared.registry.dump()
-    }
-
-    /// Looks at this server from elsewhere, also while it runs as a task.
+    /// Looks at this server, here or elsewhere, also while it runs as a task.
     #[must_use]
     pub fn monitor(&self) -> Monitor {
         Monitor(self.shared.clone())
@@ -225,7 +213,7 @@ impl Turns {
     /// The calls that are under way, as an error.
     pub(super) fn unfinished(&self) -> Result<(), Unfinished> {
         let is_done = !self.origin.is_here() || self.shared.queue.unfinished() == 0;
-        if is_done { Ok(()) } else { Unfinished::check(self.dump()) }
+        if is_done { Ok(()) } else { Unfinished::check(self.shared.registry.dump()) }
     }
 
     /// When the next turn is due, also if nothing arrives until then.

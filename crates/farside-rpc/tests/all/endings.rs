@@ -92,7 +92,7 @@ fn a_server_in_turns_drains_and_names_what_is_left() {
             assert!(Instant::now() < until, "no calls arrived");
             turns.turn(Duration::from_millis(1));
         }
-        while turns.stats().iter().map(|one| one.done).sum::<u64>() < 22 {
+        while turns.monitor().stats().iter().map(|one| one.done).sum::<u64>() < 22 {
             assert!(Instant::now() < until, "the calls did not end");
             turns.turn(Duration::from_millis(1));
         }
@@ -106,7 +106,7 @@ fn a_server_in_turns_drains_and_names_what_is_left() {
     let mut turns = Server::builder().listen(&address).unwrap().provider(0, held()).turns().unwrap();
     let caller = std::thread::spawn(move || start(&address, "async").wait());
     let until = Instant::now() + LONG;
-    while turns.dump().calls.is_empty() {
+    while turns.monitor().dump().calls.is_empty() {
         assert!(Instant::now() < until, "no call arrived");
         turns.turn(Duration::from_millis(1));
     }

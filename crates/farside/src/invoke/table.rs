@@ -47,8 +47,7 @@ pub trait Errand: 'static {
     fn run(here: &Caller, bytes: &[u8]);
 }
 
-/// One entry of the table. Written by the `asm!` blocks of `entry_address` and `errand_address`, 8
-/// bytes.
+/// One entry of the table. Written by the `asm!` block of `entry_address`, 8 bytes.
 #[repr(C)]
 struct Entry {
     /// The distance from this field to the function.
@@ -75,52 +74,30 @@ unsafe extern "C" {
     static TABLE_END: [Entry; 0];
 }
 
-/// Returns the address of the entry of `T`, in the table of the program or library that this code
-/// is part of.
-#[inline(always)]
-fn entry_address<T: Remote>() -> usize {
-    let address: usize;
-    // SAFETY: the block emits 8 bytes into a section of their own and computes an address; it
-    // touches no memory, stack or flags.
-    unsafe {
-        std::arch::asm!(
-            ".pushsection farside_calls,\"aR\",@progbits",
-            ".p2align 2",
-            "77:",
-            ".long {trampoline} - .",
-            ".long {mark}",
-            ".popsection",
-            "lea {address}, [rip + 77b]",
-            trampoline = sym T::run,
-            mark = const LISTED,
-            address = lateout(reg) address,
-            options(nomem, nostack, preserves_flags, pure),
-        );
-    }
-    address
-}
-
-/// The same for an errand.
-#[inline(always)]
-fn errand_address<E: Errand>() -> usize {
-    let address: usize;
-    // SAFETY: as in `entry_address`.
-    unsafe {
-        std::arch::asm!(
-            ".pushsection farside_calls,\"aR\",@progbits",
-            ".p2align 2",
-            "77:",
-            ".long {errand} - .",
-            ".long {mark}",
-            ".popsection",
-            "lea {address}, [rip + 77b]",
-            errand = sym E::run,
-            mark = const ERRAND,
-            address = lateout(reg) address,
-            options(nomem, nostack, preserves_flags, pure),
-        );
-    }
-    address
+/// Emits the entry of a function with a mark, and evaluates to its address, in the table of the
+/// program or library that this code is part of.
+macro_rules! entry_address {
+    ($mark:ident, $function:path) => {{
+        let address: usize;
+        // SAFETY: the block emits 8 bytes into a section of their own and computes an address; it
+        // touches no memory, stack or flags.
+        unsafe {
+            std::arch::asm!(
+                ".pushsection farside_calls,\"aR\",@progbits",
+                ".p2align 2",
+                "77:",
+                ".long {function} - .",
+                ".long {mark}",
+                ".popsection",
+                "lea {address}, [rip + 77b]",
+                function = sym $function,
+                mark = const $mark,
+                address = lateout(reg) address,
+                options(nomem, nostack, preserves_flags, pure),
+            );
+        }
+        address
+    }};
 }
 
 /// The place of this program's entries in memory. Small, so that each call can carry a copy.
@@ -137,7 +114,7 @@ impl Entries {
     /// [`Error::ForeignFunction`] in code of a dynamic library, which has a table of its own.
     #[inline(always)]
     pub(crate) fn number_of<T: Remote>(&self) -> Result<u16> {
-        self.number_at(entry_address::<T>())
+        self.number_at(entry_address!(LISTED, T::run))
     }
 
     /// Returns the number of an errand.
@@ -145,7 +122,7 @@ impl Entries {
     /// # Errors
     /// [`Error::ForeignFunction`].
     pub(crate) fn number_of_errand<E: Errand>(&self) -> Result<u16> {
-        self.number_at(errand_address::<E>())
+        self.number_at(entry_address!(ERRAND, E::run))
     }
 
     #[inline(always)]
@@ -269,23 +246,22 @@ fn foreign(address: usize) -> Error {
 /// Returns the function of the entry at this address of the table, if it has this mark.
 fn marked(address: usize, with: u32) -> Option<*const ()> {
     // SAFETY: the linker's symbols enclose the section, which holds whole entries only:
-    // `entry_address`, `errand_address` and `FIRST` write all of it, 8 bytes each, aligned to 4. It
-    // is read-only.
+    // `entry_address` and `FIRST` write all of it, 8 bytes each, aligned to 4. It is read-only.
     let &Entry { distance, mark } = unsafe { &*with_exposed_provenance::<Entry>(address) };
     (mark == with).then(|| with_exposed_provenance(address.wrapping_add_signed(distance as isize)))
 }
 
 fn listed(address: usize) -> Option<Trampoline> {
     let trampoline = marked(address, LISTED)?;
-    // SAFETY: an entry with this mark was emitted by `entry_address`, whose `sym` operand is a
-    // function of this very type.
+    // SAFETY: an entry with this mark was emitted by `entry_address` in `number_of`, whose `sym`
+    // operand is a function of this very type.
     Some(unsafe { std::mem::transmute::<*const (), Trampoline>(trampoline) })
 }
 
 fn errand(address: usize) -> Option<fn(&Caller, &[u8])> {
     let errand = marked(address, ERRAND)?;
-    // SAFETY: an entry with this mark was emitted by `errand_address`, whose `sym` operand is a
-    // function of this very type.
+    // SAFETY: an entry with this mark was emitted by `entry_address` in `number_of_errand`, whose
+    // `sym` operand is a function of this very type.
     Some(unsafe { std::mem::transmute::<*const (), fn(&Caller, &[u8])>(errand) })
 }
 

@@ -128,8 +128,14 @@ impl<V: Clone, G: Guard<V>> Slots<V, G> {
     /// Returns the value with this name, without keeping it.
     #[inline]
     pub(crate) fn get(&self, name: u32) -> Option<V> {
+        self.look(name, V::clone)
+    }
+
+    /// Looks at the value with this name, without keeping it.
+    #[inline]
+    pub(crate) fn look<R>(&self, name: u32, look: impl FnOnce(&V) -> R) -> Option<R> {
         let (slot, nth) = self.find(name)?;
-        slot.at(nth, |value| value.clone()).flatten()
+        slot.at(nth, |value| value.as_ref().map(look)).flatten()
     }
 
     /// Sets the value with this name, unless it is set.
