@@ -11,7 +11,9 @@ use libfuzzer_sys::fuzz_target;
 #[global_allocator]
 static WATCHED: Watched = Watched;
 
-static KINDS: LazyLock<Vec<MessageKind>> = LazyLock::new(|| [farside::message_kinds(), farside_rpc::message_kinds()].concat());
+static KINDS: LazyLock<Vec<MessageKind>> = LazyLock::new(|| {
+    [farside::message_kinds(), farside_rpc::message_kinds(), farside_inspect::message_kinds()].concat()
+});
 
 fuzz_target!(|input: &[u8]| {
     if let Some((number, bytes)) = input.split_first() {

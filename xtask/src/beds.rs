@@ -25,12 +25,17 @@ use std::time::{Duration, Instant};
 use farside_testbed::{Echo, Running};
 
 use crate::arguments::Arguments;
+use crate::programs::Programs;
+use crate::steps::failures;
 
 /// The variable that names the libfabric providers that the tests use.
 const PROVIDERS: &str = "FARSIDE_TEST_PROVIDERS";
 
 /// The time limit for all beds together. Each bed has a shorter one of its own.
 const BEDS_LIMIT: Duration = Duration::from_secs(1500);
+
+/// The number of lines that show why a bed failed if none of its tests did.
+const LAST_LINES: usize = 30;
 
 /// The time limit for listing the tests of a program.
 const LISTING_LIMIT: Duration = Duration::from_secs(20);
@@ -117,9 +122,7 @@ pub(crate) fn run_all(arguments: &Arguments) -> Result<(), String> {
     let with = |bed| !arguments.without.contains(&bed);
     let begun = Instant::now();
     // Built first, so that no bed waits for the build of another.
-    build_farside()?;
-    job_test::build_for_cell()?;
-    fabric_test::build()?;
+    Programs::build()?;
     let without: Vec<_> = arguments.without.iter().flat_map(|bed| ["--without", bed.name()]).collect();
     let beds = [
         // The emulated machine takes the longest.
@@ -139,15 +142,26 @@ pub(crate) fn run_all(arguments: &Arguments) -> Result<(), String> {
         println!("xtask: bed {command}: output:\n{}", bed.printed());
         match ended {
             Ok(status) if status.success() => println!("xtask: bed {command}: passed"),
-            Ok(status) => failed.push(format!("{command}: {status}")),
-            Err(_) => failed.push(format!("{command}: not done after {} s: killed", BEDS_LIMIT.as_secs())),
+            Ok(status) => failed.push(format!("{command}: {status}\n{}", why(&bed.printed()))),
+            Err(failure) => failed.push(format!("{command}: {failure}")),
         }
     }
     if !failed.is_empty() {
-        return Err(format!("test beds failed: {}", failed.join(", ")));
+        return Err(format!("test beds failed: {}", failed.join("\n")));
     }
     println!("xtask: test beds: passed after {:.0} s", begun.elapsed().as_secs_f64());
     Ok(())
+}
+
+/// Returns what a failed bed printed of its failed tests, or else the end of its output. The output
+/// of the beds after it may be long.
+fn why(printed: &str) -> String {
+    let failures = failures(printed);
+    if !failures.is_empty() {
+        return failures;
+    }
+    let lines: Vec<_> = printed.lines().collect();
+    lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
 }
 
 /// Starts this program again with the command of a bed. A bed that moves into a cell repeats its
@@ -169,37 +183,6 @@ pub(crate) fn tell<'a>(command: &'a mut Command, without: &[Bed]) -> &'a mut Com
 pub(crate) fn target_dir() -> Result<PathBuf, String> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
     std::path::absolute(&target).map_err(|error| format!("{}: {error}", target.display()))
-}
-
-/// Builds the command `farside` with the profile of the tests.
-fn build_farside() -> Result<(), String> {
-    crate::steps::run(crate::steps::cargo().args(["build", "--package", "farside-cli"]))
-}
-
-/// Returns the path of the command `farside` after its build.
-fn farside() -> Result<PathBuf, String> {
-    Ok(target_dir()?.join("debug/farside"))
-}
-
-/// Builds the integration tests of a package and returns the path of the program.
-fn build_test(package: &str) -> Result<PathBuf, String> {
-    let mut command = crate::steps::cargo();
-    command.args(["test", "--package", package, "--test", "all", "--no-run"]);
-    let line = crate::steps::line(&command);
-    println!("xtask: {line}");
-    let output = command.output().map_err(|error| format!("{line}: {error}"))?;
-    let printed = String::from_utf8_lossy(&output.stderr);
-    if !output.status.success() {
-        return Err(format!("{line}: {}\n{printed}", output.status));
-    }
-    let path =
-        printed.lines().find_map(executable).ok_or_else(|| format!("{line}: cargo names no program\n{printed}"))?;
-    std::path::absolute(path).map_err(|error| format!("{path}: {error}"))
-}
-
-/// Returns the path in a line of the form `Executable tests/all/main.rs (PATH)`.
-fn executable(line: &str) -> Option<&str> {
-    line.trim_start().strip_prefix("Executable ")?.split_once('(')?.1.strip_suffix(')')
 }
 
 /// Returns the tests of one module of a test program.
@@ -248,12 +231,12 @@ mod tests {
     }
 
     #[test]
-    fn cargo_says_where_a_test_is() {
-        assert_eq!(
-            executable("  Executable tests/all/main.rs (target/debug/deps/all-1)"),
-            Some("target/debug/deps/all-1")
-        );
-        assert_eq!(executable("    Finished `test` profile (x)"), None);
+    fn a_failed_bed_says_why() {
+        let of_tests = why("  | failures:\n  | why\n  | test result: FAILED. 1\nxtask: done");
+        assert_eq!(of_tests, "  | failures:\n  | why");
+        let long: String = (0..100).map(|line| format!("line {line}\n")).collect();
+        let end = why(&long);
+        assert!(end.starts_with("line 70\n") && end.ends_with("\nline 99"), "{end}");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 mod arguments;
 mod beds;
 mod lines;
+mod programs;
 mod steps;
 mod tidy;
 

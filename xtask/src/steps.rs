@@ -1,5 +1,8 @@
 //! The steps of testing and linting. Each step is a command that is printed before it runs.
 
+use std::ffi::OsStr;
+use std::iter;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -7,13 +10,14 @@ use farside_testbed::{Echo, Running};
 
 use crate::arguments::Arguments;
 use crate::beds::{self, Bed};
+use crate::programs::{Programs, folder_of};
 use crate::tidy;
 
 /// The time limit for one command of tests, with its build.
 const TESTS_LIMIT: Duration = Duration::from_secs(3600);
 
 /// The features of the workspace that are no defaults: the page for browsers.
-const FEATURES: [&str; 2] = ["--features", "farside-cli/page,farside-inspect/page"];
+pub(crate) const FEATURES: [&str; 2] = ["--features", "farside-cli/page,farside-inspect/page"];
 
 /// Runs everything that continuous integration runs. Sets up first, so that a missing package is
 /// reported at once.
@@ -30,8 +34,9 @@ pub(crate) fn test(without: &[Bed]) -> Result<(), String> {
     needs_linker()?;
     run_tests(beds::tell(cargo().args(["test", "--workspace", "--no-fail-fast"]).args(FEATURES), without))?;
     if !without.contains(&Bed::Fabric) {
-        calls_over_libfabric(without)?;
-        jobs_on_two_machines(without)?;
+        let programs = Programs::build()?;
+        calls_over_libfabric(&programs, without)?;
+        jobs_on_two_machines(&programs, without)?;
     }
     large(without)?;
     loom()?;
@@ -63,11 +68,10 @@ const OVER_LIBFABRIC: [&str; 16] = [
 ];
 
 /// Repeats the tests of calls, of memory and of their users between processes that share no memory.
-fn calls_over_libfabric(without: &[Bed]) -> Result<(), String> {
+fn calls_over_libfabric(programs: &Programs, without: &[Bed]) -> Result<(), String> {
     println!("xtask: FARSIDE_FABRIC=ofi:tcp for the next command");
-    let mut command = cargo();
-    command.env("FARSIDE_FABRIC", "ofi:tcp");
-    command.args(["test", "--package", "farside-tests", "--test", "all", "--"]).args(OVER_LIBFABRIC);
+    let mut command = integration_tests(programs, "farside-tests")?;
+    command.env("FARSIDE_FABRIC", "ofi:tcp").args(OVER_LIBFABRIC);
     // A filter matches anywhere in the path of a test. These modules choose their transports.
     command.args(["--skip", "faults::", "--skip", "ways::", "--skip", "simulated"]);
     run_tests(beds::tell(&mut command, without))
@@ -104,26 +108,35 @@ const ON_TWO_MACHINES: [&str; 23] = [
 
 /// Repeats tests with processes that share memory with some peers, and reach the others over
 /// libfabric.
-fn jobs_on_two_machines(without: &[Bed]) -> Result<(), String> {
-    println!("xtask: FARSIDE_MACHINES=2 FARSIDE_FABRIC=auto:tcp for the next command");
-    let mut command = cargo();
-    command.env("FARSIDE_MACHINES", "2").env("FARSIDE_FABRIC", "auto:tcp").args(["test", "--no-fail-fast"]);
-    let packages = ["farside-tests", "farside-mcts", "farside-containers-tests"];
-    command.args(packages.iter().flat_map(|package| ["--package", package])).args(["--test", "all", "--"]);
-    run_tests(beds::tell(command.args(ON_TWO_MACHINES).args(["--skip", "simulated"]), without))
+fn jobs_on_two_machines(programs: &Programs, without: &[Bed]) -> Result<(), String> {
+    for package in ["farside-tests", "farside-mcts", "farside-containers-tests"] {
+        println!("xtask: FARSIDE_MACHINES=2 FARSIDE_FABRIC=auto:tcp for the next command");
+        let mut command = integration_tests(programs, package)?;
+        command.env("FARSIDE_MACHINES", "2").env("FARSIDE_FABRIC", "auto:tcp");
+        command.args(ON_TWO_MACHINES).args(["--skip", "simulated"]);
+        run_tests(beds::tell(&mut command, without))?;
+    }
+    Ok(())
+}
+
+/// Returns the command that runs the integration tests of a package as cargo does.
+fn integration_tests(programs: &Programs, package: &str) -> Result<Command, String> {
+    let mut command = Command::new(programs.tests_of(package)?);
+    command.current_dir(folder_of(package)?);
+    Ok(command)
 }
 
 /// The memory that the largest test takes, in KiB.
 const LARGE_KIB: u64 = 6 << 20;
 
 /// Runs the large tests that plain `cargo test` leaves out: 10,000 clients of a server that die in
-/// the middle of transfers, 1200 readers of a job that are killed, 10,000 frames by each way, and
-/// transfers of 2.5 GiB.
+/// the middle of transfers, 400 clients of a store and 1200 readers of a job that are killed,
+/// 10,000 frames by each way, buffers of 1024 workers, and transfers of 2.5 GiB.
 fn large(without: &[Bed]) -> Result<(), String> {
     let mut command = cargo();
     // With the features of the other tests, so that nothing is built again.
-    command.args(["test", "--workspace", "--no-fail-fast", "--test", "all"]).args(FEATURES);
-    command.args(["--", "--ignored", "--test-threads", "1", "soak::", "cuts::ten_thousand"]);
+    command.args(["test", "--workspace", "--no-fail-fast", "--lib", "--test", "all"]).args(FEATURES);
+    command.args(["--", "--ignored", "--test-threads", "1", "soak::", "thousand"]);
     if available_kib().is_none_or(|kib| kib >= LARGE_KIB) {
         command.arg("huge::");
     } else {
@@ -158,11 +171,12 @@ fn run_tests(command: &mut Command) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("{line}: {status}\n{}", failures(&running.printed()))) }
 }
 
-/// Returns what the test programs printed of their failed tests, and what cargo could not do.
-fn failures(printed: &str) -> String {
+/// Returns what the test programs printed of their failed tests, and what cargo could not do. Beds
+/// print a prefix before each line.
+pub(crate) fn failures(printed: &str) -> String {
     let mut is_failure = false;
     let lines = printed.lines().filter(|line| {
-        is_failure = (is_failure || *line == "failures:") && !line.starts_with("test result:");
+        is_failure = (is_failure || line.ends_with("failures:")) && !line.contains("test result: ");
         is_failure || line.starts_with("error")
     });
     lines.collect::<Vec<_>>().join("\n")
@@ -202,10 +216,11 @@ pub(crate) fn cargo() -> Command {
     Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()))
 }
 
-/// Returns a command of cargo as a developer would type it.
+/// Returns a command as a developer would type it.
 pub(crate) fn line(command: &Command) -> String {
-    let arguments: Vec<_> = command.get_args().map(|argument| argument.to_string_lossy()).collect();
-    format!("cargo {}", arguments.join(" "))
+    let program = Path::new(command.get_program()).file_name().unwrap_or_default();
+    let words: Vec<_> = iter::once(program).chain(command.get_args()).map(OsStr::to_string_lossy).collect();
+    words.join(" ")
 }
 
 pub(crate) fn run(command: &mut Command) -> Result<(), String> {
@@ -241,5 +256,7 @@ mod tests {
         };
         let printed = ["test result: ok.", &one("why"), "test c ... ok", &one("other")].join("\n");
         assert_eq!(failures(&printed), "failures:\n\nwhy\n\nfailures:\n\nother\n");
+        let of_a_bed = "  | test b ... FAILED\n  | failures:\n  | why\n  | test result: FAILED. 1\nxtask: done";
+        assert_eq!(failures(of_a_bed), "  | failures:\n  | why");
     }
 }

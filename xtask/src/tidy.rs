@@ -74,7 +74,15 @@ const CRATES: [Crate; 19] = [
     Crate {
         name: "farside-tests",
         below: &["farside-rpc"],
-        for_tests: &["farside", "farside-fabric", "farside-launch", "farside-macros", "farside-sys", "farside-testbed"],
+        for_tests: &[
+            "farside",
+            "farside-fabric",
+            "farside-inspect",
+            "farside-launch",
+            "farside-macros",
+            "farside-sys",
+            "farside-testbed",
+        ],
         is_safe: false,
         is_package: false,
     },

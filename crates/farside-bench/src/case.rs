@@ -58,7 +58,6 @@ struct JobCase {
     fabric: FabricChoice,
     processes: u32,
     threads: u32,
-    pool_threads: u32,
     body: Box<Body>,
     around: Box<Around>,
     /// Sizes of the groups that are launched separately and join; `None` for a single launch.
@@ -109,8 +108,7 @@ impl Case {
         around: impl Fn(Options, RunOnce<'_>) -> Result<Vec<Metric>, BenchError> + Send + Sync + 'static,
     ) -> Self {
         let (fabric, around) = (FabricChoice::Shm, Box::new(around));
-        let job =
-            JobCase { fabric, processes, threads: 1, pool_threads: 0, body: Box::new(body), around, groups: None };
+        let job = JobCase { fabric, processes, threads: 1, body: Box::new(body), around, groups: None };
         Self { name: name.into(), work: Work::Job(job) }
     }
 
@@ -137,14 +135,6 @@ impl Case {
     pub(crate) fn threads(mut self, threads: u32) -> Self {
         if let Work::Job(job) = &mut self.work {
             job.threads = threads;
-        }
-        self
-    }
-
-    /// Sets the number of threads of each process that share calls.
-    pub(crate) fn pool_threads(mut self, threads: u32) -> Self {
-        if let Work::Job(job) = &mut self.work {
-            job.pool_threads = threads;
         }
         self
     }
@@ -241,7 +231,6 @@ impl Case {
         let job_to_run = farside::job().processes(job.processes).threads_per_process(job.threads).bind(job.bind());
         job_to_run
             .check_accesses(check)
-            .pool_threads(job.pool_threads)
             .force_fabric(job.fabric.clone())
             .entry(self.child_arguments(bench, options, results))
             .time_limit(TIME_LIMIT)

@@ -1,5 +1,6 @@
 //! The command line of `farside-bench` from outside, as scripts see it.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use farside_testbed::CommandLine;
@@ -180,7 +181,7 @@ fn memory_by_global_addresses_stands_beside_what_is_below() {
 
 #[test]
 fn irregular_programs_stand_beside_loops_of_the_bench() {
-    let rows = rows("irregular", "shm", "2000");
+    let rows = rows_with("irregular", &["--fabric", "shm", "-n", "2000", "--no-peers"]);
     for workload in ["histo", "ig"] {
         for (form, limit) in [("agp", "instructions on shared memory"), ("exchange", "buffers exchanged in step")] {
             for metric in ["items_per_s", "seconds"] {
@@ -196,6 +197,19 @@ fn irregular_programs_stand_beside_loops_of_the_bench() {
         for workload in ["randperm", "toposort", "gups"] {
             assert!(row(&rows, &format!("{workload}/{form}"), "items_per_s")["limit"].is_null(), "{rows:?}");
         }
+    }
+}
+
+/// One workload of each file of the programs, in both forms.
+#[test]
+fn irregular_programs_stand_beside_their_peers() {
+    if farside_testbed::is_left_out("peers") {
+        return;
+    }
+    for case in ["histo/exchange", "triangles/agp", "kmers/exchange"] {
+        let rows = rows(&format!("irregular/{case}"), "shm", "2000");
+        let peers: BTreeSet<_> = rows.iter().filter_map(|row| row["peer"].as_str()).collect();
+        assert_eq!(peers.len(), 2, "Open MPI and OpenSHMEM: {rows:?}");
     }
 }
 

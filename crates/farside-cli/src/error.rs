@@ -99,6 +99,8 @@ pub(crate) enum CliError {
     /// A job could not be looked into.
     #[error(transparent)]
     Inspect(#[from] farside_inspect::InspectError),
+    #[error(transparent)]
+    Expose(#[from] farside_inspect::ExposeError),
     /// Elements are missing. The others were printed.
     #[error("{name:?} is not whole, because processes are gone: there is nothing of {missing}")]
     Missing {
@@ -178,6 +180,7 @@ impl CliError {
             | Self::GameOver { .. }
             | Self::Search(_)
             | Self::LocalWorkers { .. }
+            | Self::Expose(_)
             | Self::Inspect(farside_inspect::InspectError::Selection(_)) => USAGE,
             Self::Job(error) => status_of_job(error),
             _ => 1,

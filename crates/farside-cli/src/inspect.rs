@@ -29,7 +29,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Question {
-    /// Print the jobs that show something
+    /// Print the jobs that show something, and those that `farside run` has started
     Jobs {
         /// Print one JSON object a line
         #[arg(long)]
@@ -194,12 +194,22 @@ fn listed(missing: &[Missing]) -> String {
 }
 
 fn job_line(job: &JobInfo) -> String {
-    let JobInfo { id, process_count, processes, silent, .. } = job;
+    let JobInfo { id, process_count, processes, silent, by_launcher, .. } = job;
     let silent = if silent.is_empty() { String::new() } else { format!(", no answer from {silent:?}") };
     // Where others reach it.
     let first = processes.iter().find(|about| about.process == 0).and_then(|about| about.network.as_ref());
-    let network = first.map_or(String::new(), |address| format!("  {address}"));
-    format!("{id}  {} of {process_count} processes{silent}{network}", processes.len())
+    let network = match first {
+        Some(address) => format!("  {address}"),
+        None if job.awaits_network() => {
+            "; no door on the network: process 0 opens it when it shows something or calls `open_door`".into()
+        }
+        None => String::new(),
+    };
+    let by_launcher = match by_launcher.len() {
+        0 => String::new(),
+        count => format!(", {count} seen through their launcher (they show nothing)"),
+    };
+    format!("{id}  {} of {process_count} processes{by_launcher}{silent}{network}", processes.len())
 }
 
 fn area_line(area: &AreaInfo) -> String {

@@ -54,6 +54,8 @@ enum Question {
     },
     /// Call a procedure and print its result as JSON
     ///
+    /// The items of a stream are printed as they arrive, each on a line of its own.
+    ///
     /// An error of the service goes to the standard error, as one line `{"error": ...}`; the exit
     /// status is 1 then, and 2 if the arguments do not fit.
     Call {
@@ -79,7 +81,7 @@ pub(crate) struct ServerArguments {
     /// The file with the secret of the token; white space around it does not count
     #[arg(long, requires = "token")]
     secret_file: Option<PathBuf>,
-    /// The time for each answer, in seconds
+    /// The time to connect, and for each answer, in seconds
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
     /// Print one JSON object on one line
@@ -105,8 +107,8 @@ impl ServerArguments {
             (Some(token), Some(path)) => Credentials::token(token, secret(path)?),
             _ => Credentials::own_user(),
         };
-        let client = Client::connect(&self.address, credentials).map_err(|error| CliError::Rpc(error.to_string()))?;
-        Ok(client.deadline(self.time()))
+        let connect = Client::to(&self.address, credentials).map_err(failed)?;
+        connect.deadline(self.time()).attempt().map_err(failed)
     }
 }
 
@@ -116,7 +118,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CliError> {
         Question::Describe { server } => describe(server)?,
         Question::Stats { server } => stats(server)?,
         Question::Dump { server } => dump(server)?,
-        Question::Call { server, procedure, arguments } => call::call(server, procedure, arguments)?,
+        Question::Call { server, procedure, arguments } => return call::call(server, procedure, arguments),
     };
     io::stdout().write_all(text.as_bytes()).map_err(CliError::Output)
 }

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use farside::RingOptions;
-use farside::job::launch::{Launch, Program};
+use farside::job::launch::{Launch, Monitor, Program};
 use farside::job::{Bind, Check, FabricChoice, Nics};
+use farside_inspect::{ExposeError, LauncherDoor};
 
 use crate::error::CliError;
 use crate::inspect::serve;
@@ -90,7 +91,27 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), CliError> {
     // The job's number is that of the process that starts it.
     let page = |address| serve::beside_job(address, &std::process::id());
     let _page = arguments.inspect.map(page).transpose()?;
+    let _door = match open_door(&launch) {
+        Ok((door, monitor)) => {
+            launch = launch.name(door.job().name.clone()).monitor(monitor);
+            Some(door)
+        }
+        Err(error @ ExposeError::Setting { .. }) => return Err(error.into()),
+        // The job matters more.
+        Err(error) => {
+            eprintln!("farside: warning: `farside inspect` finds only what the program itself shows: {error}");
+            None
+        }
+    };
     Ok(launch.run().map_err(farside::Error::from)?)
+}
+
+/// Opens the door at which this command answers for the processes.
+fn open_door(launch: &Launch) -> Result<(LauncherDoor, Monitor), ExposeError> {
+    let monitor = Monitor::new().map_err(|cause| ExposeError::Door(cause.into()))?;
+    let name = launch.programs.first().and_then(|program| program.command.file_name()).unwrap_or_default();
+    let count = launch.programs.iter().map(|program| program.processes).fold(0, u32::saturating_add);
+    Ok((LauncherDoor::open(name, count, &monitor)?, monitor))
 }
 
 /// Reads the programs of a command line. The number of processes of the first is already read.

@@ -63,23 +63,47 @@ pub(crate) fn with_held<T: 'static, R>(
     if handle.is_here(me) { handle.with(me, work) } else { work(&mut gone()) }
 }
 
-/// Returns the values of all workers, in the order of their numbers. A collective.
-pub(crate) fn exchange<T: Wire + Clone>(me: &Worker, value: T) -> Result<Vec<T>> {
-    let values = me.gather(WorkerId::FIRST, value)?;
-    me.broadcast(WorkerId::FIRST, values)
+/// Returns the first worker that takes part in collectives. It does what one of them does for all.
+pub(crate) fn first(me: &Worker) -> WorkerId {
+    me.remaining_workers()[0]
 }
 
-/// Returns the first worker whose value differs from that of worker 0, if there is one. A
+pub(crate) fn is_first(me: &Worker) -> bool {
+    first(me) == me.id()
+}
+
+/// Returns this worker's place among those that take part in collectives, and their number.
+pub(crate) fn place(me: &Worker) -> (usize, usize) {
+    let workers = me.remaining_workers();
+    let place = workers.iter().position(|worker| *worker == me.id());
+    (place.unwrap_or_default(), workers.len())
+}
+
+/// Returns whether an error is the loss of a process that the workers go on without. Others may not
+/// meet it, so a collective must not return it on this worker alone.
+pub(crate) fn is_left_behind(me: &Worker, error: &Error) -> bool {
+    let Error::PeerLost { process, .. } = error else { return false };
+    me.remaining_workers().iter().all(|worker| me.process_of(*worker) != *process)
+}
+
+/// Returns the values of all workers, in the order of their numbers. A collective.
+pub(crate) fn exchange<T: Wire + Clone>(me: &Worker, value: T) -> Result<Vec<T>> {
+    let values = me.gather(first(me), value)?;
+    me.broadcast(first(me), values)
+}
+
+/// Returns the first worker whose value differs from that of the first one, if there is one. A
 /// collective.
 pub(crate) fn find_unequal<T: Wire + Clone + PartialEq>(me: &Worker, value: T) -> Result<Option<WorkerId>> {
     let all = exchange(me, value)?;
-    Ok(all.iter().position(|other| *other != all[0]).map(|worker| WorkerId::new(worker as u32)))
+    Ok(all.iter().position(|other| *other != all[0]).map(|place| me.remaining_workers()[place]))
 }
 
 /// Fails on all workers if one of them has an error. A collective.
 pub(crate) fn agree(me: &Worker, own: Result<()>) -> Result<()> {
     let told = fail_together(me, own.as_ref().err().map(ToString::to_string));
-    own.and(told)
+    // A loss that only this worker met looks like a new one, of which all workers learn.
+    if own.as_ref().is_err_and(|error| is_left_behind(me, error)) { told } else { own.and(told) }
 }
 
 /// Fails on all workers if one of them has a reason. A collective.

@@ -51,7 +51,8 @@ use crate::query::Query;
 ///
 /// *Loss*: changes of values in the memory of a lost process are dropped. [`fetch`](Self::fetch)
 /// and [`Worker::quiesce`] return [`Error::PeerLost`], and so may [`apply`](Self::apply). Changes
-/// of other values are made, but [`fetch`](Self::fetch) returns no old values.
+/// of other values are made, but [`fetch`](Self::fetch) returns no old values. Both wait for
+/// the other workers again after these [go on](Worker::go_on).
 ///
 /// The three forms are those of the batches of lamellar's arrays.
 pub struct ArrayBatch<T: 'static, A: 'static> {
@@ -119,12 +120,16 @@ impl<T: Pod + Wire, A: Wire> ArrayBatch<T, A> {
     ///
     /// # Errors
     /// [`ObjectError::Outside`](farside::global::ObjectError) for an index beyond the end: earlier
-    /// changes are made, later ones are not. Those of [`Sender::push`](crate::Sender::push).
+    /// changes are made, later ones are not. [`PeerLost`](farside::Error::PeerLost) if an owner is
+    /// lost: the changes for others are made. Those of [`Sender::push`](crate::Sender::push).
     pub fn apply(&self, me: &Worker, changes: impl IntoIterator<Item = (usize, A)>) -> Result<()> {
         let sender = self.changes.on(me);
-        changes
-            .into_iter()
-            .try_for_each(|(index, operand)| sender.push(self.array.worker_of(me, index)?, (index as u64, operand)))
+        let mut lost = Ok(());
+        for (index, operand) in changes {
+            let owner = self.array.worker_of(me, index)?;
+            past_losses(&mut lost, sender.push(owner, (index as u64, operand)))?;
+        }
+        lost
     }
 
     /// Changes values, and returns the old ones in the order of the changes. All workers call this,
@@ -136,15 +141,16 @@ impl<T: Pod + Wire, A: Wire> ArrayBatch<T, A> {
     pub fn fetch(&self, me: &Worker, changes: impl IntoIterator<Item = (usize, A)>) -> Result<Vec<T>> {
         let asker = self.fetches.on(me);
         self.fetched.borrow_mut().clear();
+        let mut lost = Ok(());
         let asked = (0..).zip(changes).try_for_each(|(tag, (index, operand))| {
             let owner = self.array.worker_of(me, index)?;
             self.fetched.borrow_mut().push(None);
-            asker.ask(owner, tag, (index as u64, operand))
+            past_losses(&mut lost, asker.ask(owner, tag, (index as u64, operand)))
         });
         // Also after an error: the others wait here.
         me.quiesce()?;
         fail_together(me, self.failed.take())?;
-        asked?;
+        asked.and(lost)?;
         let fetched = self.fetched.take();
         let (missing, count) = (fetched.iter().filter(|old| old.is_none()).count(), fetched.len());
         let fetched: Option<Vec<T>> = fetched.into_iter().collect();
@@ -165,6 +171,15 @@ impl<T: Pod, A> fmt::Debug for ArrayBatch<T, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ArrayBatch").field("len", &self.array.len()).finish_non_exhaustive()
     }
+}
+
+/// Notes in `lost` that a change was for a lost worker, so that the changes for others go on.
+fn past_losses(lost: &mut Result<()>, sent: Result<()>) -> Result<()> {
+    if let Err(Error::PeerLost { .. }) = sent {
+        *lost = sent;
+        return Ok(());
+    }
+    sent
 }
 
 /// Returns the message of a panic.

@@ -3,7 +3,7 @@
 use farside::bytemuck::Pod;
 use farside::{GlobalArray, Result, Wire, Worker};
 
-use crate::agreement::agree;
+use crate::agreement::{agree, fail_together};
 use crate::dist_vec::DistVec;
 
 /// Sorts the values of a [`GlobalArray`]. All workers call this, in the same order as other
@@ -25,9 +25,12 @@ use crate::dist_vec::DistVec;
 /// value is put by itself: into the own part, if the array is distributed in blocks.
 ///
 /// # Errors
-/// Those of [`DistVec::sort`] and [`GlobalArray::put`]. After an error of `put`, some values are in
-/// the array twice, and others are not.
+/// [`ContainerError::Failed`](crate::ContainerError) if the job has lost a process; those of
+/// [`DistVec::sort`] and [`GlobalArray::put`]. After an error of `put`, some values are in the
+/// array twice, and others are not.
 pub fn sort_array<T: Pod + Wire + Ord>(me: &Worker, array: &GlobalArray<T>) -> Result<()> {
+    let lost = me.lost_processes();
+    fail_together(me, lost.first().map(|process| format!("{process} is lost, and its values with it")))?;
     let values = DistVec::new(me)?;
     // Workers of one process may share a part.
     let own = array.local_indices(me).filter(|index| array.worker_of(me, *index).is_ok_and(|of| of == me.id()));

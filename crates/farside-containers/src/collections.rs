@@ -25,11 +25,13 @@
 //! | `acp_reverse_list`, `acp_sort_list`, `acp_unique_list` | `reverse`, `sort`, `dedup` |
 //! | `acp_begin_local_X`, `acp_size_local_X` and the other functions on a part of one rank | [`Remote::here`] at the owner; a value has one owner |
 //!
-//! ACP's list is a `VecDeque` here: at one worker its links would only cost memory.
+//! ACP's list is a `VecDeque` here: at one worker its links would only cost memory. ACP's map and
+//! set are hash tables, whose iterators follow buckets: here a [`Cursor`] of a `HashMap` follows
+//! hashes, and looks at all keys for each block. A `BTreeMap` has the cheap cursor.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fmt;
-use std::hash::Hash;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::ops::{Bound, Range};
 use std::vec;
 
@@ -45,7 +47,8 @@ pub trait Collection: 'static {
     /// The place of an item, from which reading goes on.
     type Place: Wire + Clone;
 
-    /// Returns the items behind `last`, or the first, `count` at most, and the place of the last.
+    /// Returns the items behind `last`, or the first, and the place of the last. They are `count`,
+    /// or all that are left. If several items have the last place, they are more.
     fn block(&self, last: Option<&Self::Place>, count: usize) -> (Vec<Self::Item>, Option<Self::Place>);
 
     /// Removes the items in this range of the collection's order, as far as it has them.
@@ -135,6 +138,53 @@ impl<K: Wire + Clone + Ord, V: Wire + Clone> Collection for BTreeMap<K, V> {
             self.entry(key).or_insert(value);
         }
     }
+}
+
+/// The order of a hash map is that of the hashes of its keys, which stays when the table grows. A
+/// block with the last key of one hash has all of them, so it may be longer than asked for.
+///
+/// *Cost*: each block looks at all keys. A sorted map finds the next one.
+impl<K: Wire + Clone + Hash + Eq, V: Wire + Clone> Collection for HashMap<K, V> {
+    type Item = (K, V);
+    type Place = u64;
+
+    fn block(&self, last: Option<&u64>, count: usize) -> (Vec<(K, V)>, Option<u64>) {
+        let block = behind(self, last.copied(), count);
+        let last = block.last().map(|(hash, ..)| *hash);
+        (block.into_iter().map(|(_, key, value)| (key.clone(), value.clone())).collect(), last)
+    }
+
+    fn take(&mut self, range: Range<usize>) -> Vec<(K, V)> {
+        let range = within(range, self.len());
+        let first = behind(self, None, range.end);
+        let keys: Vec<K> = first.into_iter().take(range.end).skip(range.start).map(|(_, key, _)| key.clone()).collect();
+        keys.iter().filter_map(|key| self.remove_entry(key)).collect()
+    }
+
+    fn give(&mut self, _: usize, items: Vec<(K, V)>) {
+        self.extend(items);
+    }
+
+    fn give_back(&mut self, _: usize, items: Vec<(K, V)>) {
+        for (key, value) in items {
+            self.entry(key).or_insert(value);
+        }
+    }
+}
+
+/// Returns the first `count` entries behind a hash, in the order of hashes, and all others with the
+/// hash of the last.
+pub(crate) fn behind<K: Hash, V>(entries: &HashMap<K, V>, last: Option<u64>, count: usize) -> Vec<(u64, &K, &V)> {
+    // Without a random key, so that a place means the same in each call.
+    let hasher = BuildHasherDefault::<DefaultHasher>::default();
+    let all = entries.iter().map(|(key, value)| (hasher.hash_one(key), key, value));
+    let mut block: Vec<_> = all.filter(|(hash, ..)| last.is_none_or(|last| *hash > last)).collect();
+    if let Some(most) = count.checked_sub(1).filter(|most| *most < block.len()) {
+        let (_, &mut (end, ..), _) = block.select_nth_unstable_by_key(most, |(hash, ..)| *hash);
+        block.retain(|(hash, ..)| *hash <= end);
+    }
+    block.sort_unstable_by_key(|(hash, ..)| *hash);
+    block
 }
 
 impl<T: Wire + Clone + Ord> Collection for BTreeSet<T> {
@@ -370,8 +420,11 @@ impl<C: Collection> Remote<C> {
     /// Reads the items in blocks of `block_items`. The next block is on its way while this worker
     /// uses one.
     ///
-    /// What is inserted or removed meanwhile may be seen or not. In a sorted collection every item
-    /// that stays is seen once; in a sequence items move to other places.
+    /// What is inserted or removed meanwhile may be seen or not. In a set or a map every item that
+    /// stays is seen once; in a sequence items move to other places.
+    ///
+    /// *Cost*: a call and its answer for each block. For a block of a `HashMap`, which has no order
+    /// of its own, the owner looks at all keys: use large blocks, or a `BTreeMap`.
     ///
     /// # Panics
     /// If `block_items` is 0.
@@ -523,7 +576,7 @@ impl<C: Collection> Iterator for Cursor<'_, C> {
         match self.next.take()?.wait() {
             Err(error) => return Some(Err(error)),
             Ok((items, last)) => {
-                if items.len() == self.block_items {
+                if items.len() >= self.block_items {
                     self.fetch(last);
                 }
                 self.items = items.into_iter();

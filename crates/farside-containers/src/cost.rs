@@ -81,6 +81,8 @@ pub enum Part {
     LineContended,
     /// The mean time until the owner looks: half of [`Load::interval`].
     Wait,
+    /// [`CostModel::own`]: what a called function does at a slot of its process.
+    Own,
 }
 
 /// How a table looks for a free place after a collision.
@@ -215,6 +217,7 @@ impl CostModel {
             Part::LineCold => self.line_cold,
             Part::LineContended => self.line_contended,
             Part::Wait => load.interval.as_nanos() as f64 / 2.0,
+            Part::Own => self.own,
         }
     }
 
@@ -271,7 +274,7 @@ impl CostModel {
 }
 
 /// What an access to a further slot costs of a first one. A processor looks at several slots at
-/// once, unless a compare-and-swap stands between.
+/// once.
 const FURTHER_LINE: f64 = 0.25;
 
 /// The part of the contenders of which each makes a compare-and-swap fail once.
@@ -287,6 +290,8 @@ fn parts(by: Implementation, op: Op, promise: Promise, load: &Load) -> Option<Ve
     let is_alone = [Promise::INSERT_ONLY, Promise::FIND_ONLY, Promise::PUSH_ONLY, Promise::POP_ONLY, Promise::LOCAL]
         .contains(&promise);
     let (is_queue, is_local) = (matches!(op, Op::Push | Op::Pop), promise.is_local());
+    // What an owner does at further slots: the same as a worker that works on them itself.
+    let at_slots = if op == Op::Insert { 2.0 * collisions } else { collisions };
     // A pop repeats its compare-and-swap if another worker has popped the item.
     let tries = if is_local { 1.0 } else { 1.0 + SPOILERS * load.contenders };
     let locks_slots = by == OneSidedPublished && !is_alone;
@@ -294,8 +299,8 @@ fn parts(by: Implementation, op: Op, promise: Promise, load: &Load) -> Option<Ve
         _ if !promise.permits(op) => return None,
         (Checksum, _) if !is_queue => return None,
         // The owner itself works on what it has, without a call.
-        (Call, _) if is_local => vec![],
-        (Call, _) => vec![(Part::Call, 1.0), (Part::Wait, 1.0)],
+        (Call, _) if is_local => vec![(Part::Own, at_slots)],
+        (Call, _) => vec![(Part::Call, 1.0), (Part::Wait, 1.0), (Part::Own, at_slots)],
         // Looks at a slot that it cannot claim.
         (_, Op::Insert) if !locks_slots => vec![(Part::Cas, probes), (Part::Get, collisions), (Part::Put, 1.0)],
         (_, Op::Insert) => vec![(Part::Cas, probes), (Part::FetchAdd, 2.0 * collisions), (Part::Put, 1.0)],
@@ -319,7 +324,7 @@ fn parts(by: Implementation, op: Op, promise: Promise, load: &Load) -> Option<Ve
     }
     parts.push((Part::Handler, if by == Checksum { 2.0 } else { 1.0 }));
     if !is_queue {
-        parts.push((Part::LineCold, if op == Op::Insert { probes } else { 1.0 + FURTHER_LINE * collisions }));
+        parts.push((Part::LineCold, 1.0 + FURTHER_LINE * collisions));
     } else if by != Call && !is_local {
         // The second counter follows the first one, so that few meet there.
         let second = if by == OneSidedPublished && !is_alone { load.contenders.min(1.0) } else { 0.0 };

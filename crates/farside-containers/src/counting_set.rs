@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher};
+use std::rc::Rc;
 
 use farside::{Error, Pending, PerWorker, Result, Wire, Worker, WorkerId};
 
@@ -42,9 +43,10 @@ const CACHED_KEYS: usize = 4096;
 /// key that was not in the cache.
 ///
 /// *Loss*: the counts of a lost process are gone, and so are keys that were on their way to it or
-/// in its cache. [`count`](Self::count) of its keys returns [`Error::PeerLost`], and so do
-/// [`settle`](Self::settle) and [`top_k`](Self::top_k). Others can still be counted, and
-/// [`iter`](Self::iter) still has the own part.
+/// in its cache. [`count`](Self::count) of its keys returns [`Error::PeerLost`]. So do
+/// [`settle`](Self::settle) and [`top_k`](Self::top_k), until the others
+/// [go on](Worker::go_on). Its keys are dropped then. [`iter`](Self::iter) still has the own
+/// part.
 #[derive(Wire)]
 pub struct CountingSet<K: 'static> {
     exchange: Exchange<(K, u64)>,
@@ -58,6 +60,8 @@ struct Part<K> {
     /// Keys that this worker has inserted and not sent.
     cache: Counts<K>,
     is_gone: bool,
+    /// The workers that made the set, which share the keys.
+    owners: Rc<[WorkerId]>,
 }
 
 type Counts<K> = HashMap<K, u64, Salted>;
@@ -78,8 +82,13 @@ impl BuildHasher for Salted {
 }
 
 impl<K> Part<K> {
-    fn new() -> Self {
-        Self { counts: Counts::default(), cache: Counts::default(), is_gone: false }
+    fn new(owners: Rc<[WorkerId]>) -> Self {
+        Self { counts: Counts::default(), cache: Counts::default(), is_gone: false, owners }
+    }
+
+    /// Returns the part of a set that this worker has not.
+    fn gone() -> Self {
+        Self { is_gone: true, ..Self::new(Rc::default()) }
     }
 }
 
@@ -89,7 +98,8 @@ impl<K: Wire + Clone + Hash + Eq> CountingSet<K> {
     /// # Errors
     /// Those of [`PerWorker::new`].
     pub fn new(me: &Worker) -> Result<Self> {
-        let part: PerWorker<RefCell<Part<K>>> = PerWorker::new(me, RefCell::new(Part::new()))?;
+        let part: PerWorker<RefCell<Part<K>>> =
+            PerWorker::new(me, RefCell::new(Part::new(me.remaining_workers().into())))?;
         let exchange = Exchange::new(me, move |me, items| {
             part.with(me, |part| items.for_each(|(key, count)| *part.counts.entry(key).or_default() += count));
         })?;
@@ -116,12 +126,12 @@ impl<K: Wire + Clone + Hash + Eq> CountingSet<K> {
 
     /// Sends the keys of the cache. After an error the keys that were not sent stay in it.
     fn flush(self, me: &Worker) -> Result<()> {
-        let cached = self.part.with(me, |part| std::mem::take(&mut part.cache));
+        let (cached, owners) = self.part.with(me, |part| (std::mem::take(&mut part.cache), part.owners.clone()));
         let sender = self.exchange.on(me);
         let mut cached = cached.into_iter();
         let mut outcome = Ok(());
         for (key, count) in cached.by_ref() {
-            outcome = outcome.and(sender.push(self.owner(me, &key), (key, count)));
+            outcome = outcome.and(sender.push(owner(&owners, &key), (key, count)));
             // Keys of a lost owner go nowhere, and those of other owners go on. Any other error
             // would meet each key, and each could wait for a deadline.
             if !matches!(outcome, Ok(()) | Err(Error::PeerLost { .. })) {
@@ -159,10 +169,9 @@ impl<K: Wire + Clone + Hash + Eq> CountingSet<K> {
     /// [`ContainerError::Gone`]; those of [`To::call_return`](farside::To::call_return).
     pub fn count(self, me: &Worker, key: K) -> Result<Pending<'_, u64>> {
         self.check(me)?;
-        let owner = self.owner(me, &key);
+        let owner = self.with(me, |part| owner(&part.owners, &key));
         Ok(me.call_return(owner, (self.part, key), |there, (part, key)| {
-            let gone = || Part { is_gone: true, ..Part::new() };
-            with_held(part, there, gone, |part| part.counts.get(&key).copied().unwrap_or_default())
+            with_held(part, there, Part::gone, |part| part.counts.get(&key).copied().unwrap_or_default())
         })?)
     }
 
@@ -209,19 +218,19 @@ impl<K: Wire + Clone + Hash + Eq> CountingSet<K> {
     /// Runs `work` with the part of this worker, or with an empty one if it has none.
     #[inline]
     fn with<R>(self, me: &Worker, work: impl FnOnce(&mut Part<K>) -> R) -> R {
-        with_held(self.part, me, || Part { is_gone: true, ..Part::new() }, work)
+        with_held(self.part, me, Part::gone, work)
     }
 
     /// Refuses the use of a set that is not here.
     fn check(self, me: &Worker) -> Result<(), ContainerError> {
         if self.part.is_here(me) { Ok(()) } else { Err(ContainerError::Gone) }
     }
+}
 
-    /// Returns the worker that counts a key. All processes run one binary, so they agree.
-    fn owner(self, me: &Worker, key: &K) -> WorkerId {
-        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(key);
-        WorkerId::new((hash % u64::from(me.worker_count())) as u32)
-    }
+/// Returns the worker that counts a key. All processes run one binary, so they agree.
+fn owner<K: Hash>(owners: &[WorkerId], key: &K) -> WorkerId {
+    let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(key);
+    owners[(hash % owners.len() as u64) as usize]
 }
 
 impl<K: 'static> Clone for CountingSet<K> {

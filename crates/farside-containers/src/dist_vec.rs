@@ -5,7 +5,7 @@ use std::fmt;
 
 use farside::{Error, Pending, PerWorker, Result, Wire, Worker, WorkerId};
 
-use crate::agreement::{ContainerError, agree, held, with_held};
+use crate::agreement::{ContainerError, agree, exchange, fail_together, find_unequal, first, held, place, with_held};
 
 /// The size of the calls in which items move.
 const CALL_BYTES: usize = 64 << 10;
@@ -216,9 +216,12 @@ impl<T: Wire + Clone> DistVec<T> {
     ///
     /// # Errors
     /// [`ContainerError::Gone`]; those of [`Worker::quiesce`] and [`To::call`](farside::To::call).
-    /// [`ContainerError::Failed`] if another worker could not send.
+    /// [`ContainerError::Failed`] if another worker could not send, or the workers name different
+    /// roots.
     pub fn gather(self, me: &Worker, root: WorkerId) -> Result<Option<Vec<T>>> {
         self.check(me)?;
+        let unequal = find_unequal(me, root)?;
+        fail_together(me, unequal.map(|worker| format!("{worker} names another worker to gather at")))?;
         let own = self.with(me, |items| items.clone());
         let (copied, outcome) = self.exchange(me, Sending::Copies, vec![(root, own)]);
         outcome.map(|()| (me.id() == root).then_some(copied))
@@ -232,13 +235,13 @@ impl<T: Wire + Clone> DistVec<T> {
     pub fn rebalance(self, me: &Worker) -> Result<()> {
         self.check(me)?;
         let lengths = self.lengths(me).inspect_err(|error| self.leave(me, error))?;
-        let begin: usize = lengths[..me.id().index()].iter().sum();
+        let begin: usize = lengths[..place(me).0].iter().sum();
         let total: usize = lengths.iter().sum();
         let mut rest = self.with(me, std::mem::take);
         let mut pieces = Vec::new();
         // From the last worker down, so that each piece is the end of what is left.
-        for to in (0..me.worker_count()).rev().map(WorkerId::new) {
-            let first = (total as u128 * u128::from(to.number()) / u128::from(me.worker_count())) as usize;
+        for (place, to) in me.remaining_workers().into_iter().enumerate().rev() {
+            let first = (total as u128 * place as u128 / lengths.len() as u128) as usize;
             let kept = first.saturating_sub(begin).min(rest.len());
             pieces.push((to, rest.split_off(kept)));
         }
@@ -265,8 +268,7 @@ impl<T: Wire + Clone> DistVec<T> {
 
     fn lengths(self, me: &Worker) -> Result<Vec<usize>> {
         me.quiesce()?;
-        let lengths = me.gather(WorkerId::FIRST, self.with(me, |items| items.len()))?;
-        me.broadcast(WorkerId::FIRST, lengths)
+        exchange(me, self.with(me, |items| items.len()))
     }
 
     /// Sorts the whole. First waits for all calls, as [`Worker::quiesce`] does. All workers call
@@ -284,7 +286,7 @@ impl<T: Wire + Clone> DistVec<T> {
         T: Ord,
     {
         self.check(me)?;
-        let workers = me.worker_count() as usize;
+        let (_, workers) = place(me);
         let splitters = self.splitters(me).inspect_err(|error| self.leave(me, error))?;
         // All comparisons are made while the items are in the part.
         let (mut rest, firsts) = self.with(me, |items| {
@@ -296,7 +298,7 @@ impl<T: Wire + Clone> DistVec<T> {
             (std::mem::take(items), firsts)
         });
         let mut pieces = Vec::new();
-        for (to, first) in me.workers().zip(firsts).collect::<Vec<_>>().into_iter().rev() {
+        for (to, first) in me.remaining_workers().into_iter().zip(firsts).rev() {
             pieces.push((to, rest.split_off(first.min(rest.len()))));
         }
         let (items, outcome) = self.exchange(me, Sending::Moves, pieces);
@@ -313,7 +315,7 @@ impl<T: Wire + Clone> DistVec<T> {
         T: Ord,
     {
         me.quiesce()?;
-        let workers = me.worker_count() as usize;
+        let (_, workers) = place(me);
         let samples = self.with(me, |items| {
             items.sort();
             let step = items.len().div_ceil(workers).max(1);
@@ -321,12 +323,12 @@ impl<T: Wire + Clone> DistVec<T> {
             samples.cloned().collect::<Vec<T>>()
         });
         // The first worker chooses, because all samples together may be longer than a call.
-        let splitters = me.gather(WorkerId::FIRST, samples)?.map(|samples| {
+        let splitters = me.gather(first(me), samples)?.map(|samples| {
             let mut samples = samples.concat();
             samples.sort();
             (1..workers).filter_map(|to| samples.get(samples.len() * to / workers).cloned()).collect::<Vec<T>>()
         });
-        me.broadcast(WorkerId::FIRST, splitters)
+        me.broadcast(first(me), splitters)
     }
 
     /// Leaves an exchange in which others may take part. What they send joins the part at once.

@@ -69,7 +69,8 @@ const UNDER_WAY_MAX: u32 = 2;
 /// here. In handlers a push cannot wait, and a batch without room is kept without a limit.
 ///
 /// Items for a lost process, and items whose way leads over it, are dropped. A push that sends such
-/// a batch returns [`Error::PeerLost`], and so does `quiesce`.
+/// a batch returns [`Error::PeerLost`]. So does `quiesce`, until the others
+/// [go on](Worker::go_on). An exchange that is made then sends directly.
 ///
 /// This is the exchange of bale (*exstack2*, *conveyors*), on calls.
 #[derive(Wire)]
@@ -98,6 +99,8 @@ struct Part<T: 'static> {
     in_push: Cell<bool>,
     /// In a grid, the number of batches on their way that are not answered, for each batch.
     under_way: Box<[Cell<u32>]>,
+    /// The number of items that were dropped, and the first reason.
+    dropped: RefCell<(u64, String)>,
     /// The answers to batches that were passed on while many of them were on their way.
     owed: RefCell<Vec<Reply<Answer>>>,
 }
@@ -136,11 +139,11 @@ impl<T: Wire + 'static> Exchange<T> {
         run: impl Fn(&Worker, Items<'_, T>) + 'static,
     ) -> Result<Self> {
         let batch_bytes = batch_bytes.min(BATCH_BYTES_MAX);
-        let route = Route::new(me.id(), me.worker_count());
+        let workers = me.worker_count();
+        let are_all_left = me.remaining_workers().len() == workers as usize;
+        let route = if are_all_left { Route::new(me.id(), workers) } else { Route::direct(workers) };
         let batches = (0..route.batches()).map(|_| RefCell::new(Batch::new(me.id()))).collect();
-        let handle = OnceCell::new();
         let part = Rc::new(Part {
-            handle,
             run: Box::new(run),
             route,
             batch_bytes,
@@ -148,10 +151,8 @@ impl<T: Wire + 'static> Exchange<T> {
             // A vector of items without a size has room for any number.
             is_fast: T::PLAIN && size_of::<T>() > 0 && route.is_direct(),
             batches,
-            open: Cell::new(0),
-            in_push: Cell::new(false),
             under_way: (0..route.batches()).map(|_| Cell::new(0)).collect(),
-            owed: RefCell::default(),
+            ..Part::gone(me)
         });
         // Before items can arrive, which is in the collective.
         me.look_after(&(part.clone() as Rc<dyn Batches>));
@@ -265,6 +266,14 @@ impl<T: Wire + 'static> Sender<'_, T> {
     }
 }
 
+impl<T> Sender<'_, T> {
+    /// Returns the number of items that this worker has dropped since the last time, and the first
+    /// reason.
+    pub(crate) fn take_dropped(&self) -> (u64, String) {
+        self.part.dropped.take()
+    }
+}
+
 impl<T> Batch<T> {
     fn new(next: WorkerId) -> Self {
         Self { next, items: Vec::new(), owners: Vec::new(), bytes: 0 }
@@ -290,6 +299,7 @@ impl<T: Wire + 'static> Part<T> {
             open: Cell::new(0),
             in_push: Cell::new(false),
             under_way: Box::default(),
+            dropped: RefCell::default(),
             owed: RefCell::default(),
         }
     }
@@ -364,8 +374,14 @@ impl<T: Wire + 'static> Part<T> {
                 | Error::ForeignFunction { .. }
                 | Error::JobEnded { .. }
         );
-        if !is_final {
-            let (_, owners, items) = refused.arguments;
+        let (_, owners, items) = refused.arguments;
+        if is_final {
+            let mut dropped = self.dropped.borrow_mut();
+            if dropped.0 == 0 {
+                dropped.1 = refused.error.to_string();
+            }
+            dropped.0 += items.len() as u64;
+        } else {
             self.put_back(number, Batch { next, items, owners, bytes });
         }
         Err(refused.error)

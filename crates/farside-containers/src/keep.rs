@@ -14,11 +14,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use farside::{Error, Result, Wire, Worker, WorkerId, wire};
+use farside::{Error, ProcessId, Result, Wire, Worker, WorkerId, wire};
 use xxhash_rust::xxh3::xxh3_64;
 
 pub use self::snapshot::{restore, save};
-use crate::agreement::find_unequal;
+use crate::agreement::{find_unequal, first, is_first};
 
 /// What can be wrong with a file.
 #[derive(Debug, thiserror::Error)]
@@ -76,6 +76,16 @@ pub enum KeepError {
         path: PathBuf,
         /// The first worker whose arguments are not those of worker 0.
         worker: WorkerId,
+    },
+    /// A part of the array is lost.
+    #[error(
+        "{} was not written: {process} is lost, and so is its part of the array; go on from an earlier file", path.display()
+    )]
+    Lost {
+        /// The path.
+        path: PathBuf,
+        /// The process.
+        process: ProcessId,
     },
     /// Another worker has failed.
     #[error("{worker} failed: {why}; the other workers have stopped with it")]
@@ -160,11 +170,11 @@ fn replace(finished: &Path, path: &Path) -> Result<(), KeepError> {
 
 /// Returns a number that no other job uses. Collective.
 fn session(me: &Worker) -> Result<u64> {
-    let own = me.is_first().then(|| {
+    let own = is_first(me).then(|| {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         xxh3_64(&wire::encode(&(now, std::process::id(), me.process().number()), Vec::new()))
     });
-    me.broadcast(WorkerId::FIRST, own)
+    me.broadcast(first(me), own)
 }
 
 /// Returns whether an error of [`agree`] is one that all workers have agreed on. After a loss or a

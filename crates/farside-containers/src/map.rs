@@ -85,7 +85,9 @@ pub use self::wire_map::{CallBatch, CallMap, WireMap};
 /// lost is removed, and its slot is not used again. What that process still had sent changes
 /// nothing. An insertion that returns [`Error::Deadline`](farside::Error::Deadline), or the error
 /// of a call that ran meanwhile, may take effect later, or may have removed the key. It may also
-/// hold its slot until the worker's next operation on the map.
+/// hold its slot until the worker's next operation on the map. Batches, phases and other
+/// collectives fail until the others [go on](Worker::go_on). A map that is made then has parts
+/// at these workers alone.
 ///
 /// The seed is *RDMA vs. RPC for Implementing Distributed Data Structures*, which measures the hash
 /// map of BCL.
@@ -230,7 +232,7 @@ impl<K: Slot, V: Slot> HashMap<K, V> {
     /// If this worker still has a [`Batch`] of the map.
     #[track_caller]
     pub fn free(self, me: &Worker) -> Result<()> {
-        self.on(me).core.part(me.id().index())?;
+        self.on(me).core.own_part()?;
         // All of them, so that no worker leaves the others waiting.
         let exchanges = self.batches.free(me).and(self.changes.free(me)).and(self.questions.free(me));
         let memory = self.on(me).core.state.free(me);

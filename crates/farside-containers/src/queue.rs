@@ -210,7 +210,9 @@ impl From<QueueError> for Error {
 /// never used again, since the lost process may yet write there: see
 /// [`retired_slots`](Ends::retired_slots). An item that a lost process has popped is gone. With
 /// [`Implementation::OneSidedPublished`] a loss in a push or pop stops the queue: later operations
-/// that wait for the lost process are [`Error::PeerLost`].
+/// that wait for the lost process are [`Error::PeerLost`]. Phases fail until the others
+/// [go on](Worker::go_on). Then [`resize`](Self::resize) and [`free`](Self::free) still return
+/// [`Error::PeerLost`], and the memory stays until the job ends.
 ///
 /// *Failed pushes* leave the same behind. A push whose request for a place times out does not know
 /// its place. Pops ask for it when they have met it for a second, or for the job's deadline if that
@@ -445,7 +447,7 @@ fn choose_again<T: Item>(here: &State<T>, queues: &[Queue<T>], me: &Worker) -> R
     // A worker that fails goes on to the collectives, where the others wait.
     let sum = me.all_reduce(interval.as_ref().copied().unwrap_or_default(), |one, other| one + other)?;
     let part = &here.parts[0];
-    let planner = part.planner.get().at_interval(sum / me.worker_count());
+    let planner = part.planner.get().at_interval(sum / me.remaining_workers().len() as u32);
     here.parts.iter().for_each(|part| part.planner.set(planner));
     let now = part.implementation.get();
     if here.choice == Implementation::Auto {

@@ -36,6 +36,11 @@ impl Route {
         Self { workers, columns, own_row: own.number() / columns, own_column: own.number() % columns }
     }
 
+    /// Returns ways of items that lead over no other worker, which may be lost.
+    pub(crate) fn direct(workers: u32) -> Self {
+        Self { workers, columns: workers, own_row: 0, own_column: 0 }
+    }
+
     /// The number of batches that a worker has.
     pub(crate) fn batches(&self) -> usize {
         (self.columns + self.workers.div_ceil(self.columns)) as usize
@@ -87,6 +92,8 @@ mod tests {
                     let last = if first.next == to { first } else { Route::new(first.next, workers).hop(to) };
                     assert_eq!(last.next, to, "{workers} workers, from {from} to {to}");
                 }
+                let direct = Route::direct(workers);
+                assert!((0..workers).map(WorkerId::new).all(|to| direct.hop(to).next == to));
                 assert!(route.is_direct() || route.batches() <= 2 * workers.isqrt() as usize + 3);
             }
         }

@@ -5,6 +5,7 @@ mod attendance;
 mod error;
 mod info;
 mod inspector;
+mod launched;
 mod missing;
 mod number;
 mod pinned;

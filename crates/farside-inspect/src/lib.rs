@@ -13,6 +13,7 @@
 //! | have readers start something, or ask | [`Expose::action`], [`Expose::probe`] |
 //! | find jobs | [`jobs()`] |
 //! | show what a program has that is no job | [`Standalone`] |
+//! | have a launcher answer for processes that show nothing | [`LauncherDoor`] |
 //! | list what a job shows, and read it | [`Inspector`] |
 //! | read a part | [`Selection`] |
 //! | read a step in place | [`Area::pin`] |
@@ -53,6 +54,12 @@ mod spans;
 mod sync;
 mod target;
 
+/// The messages between doors and their clients, for tests of their decoders.
+#[doc(hidden)]
+pub fn message_kinds() -> Vec<farside_rpc::wire::check::MessageKind> {
+    protocol::message_kinds()
+}
+
 /// For what macros write, not for programs.
 #[doc(hidden)]
 pub mod __private {
@@ -72,6 +79,6 @@ pub use network::{Target, TokenError, create_token_file, first_secret};
 pub use protocol::{About, Kind, Refused, Role};
 pub use selection::{Places, Selected, Selection, SelectionError};
 pub use target::{
-    Expose, ExposeError, Exposed, Gauge, LockedHere, Memory, OwnMemory, Parameter, PublishError, Shown, Standalone,
-    View, ViewBuilder,
+    Expose, ExposeError, Exposed, Gauge, LauncherDoor, LockedHere, Memory, OwnMemory, Parameter, PublishError, Shown,
+    Standalone, View, ViewBuilder,
 };

@@ -1,5 +1,5 @@
 //! Where doors are: a name of this machine for each process, which says the user, the job and the
-//! process.
+//! process. The launcher of `farside run` has `launcher` in the place of the process.
 //!
 //! `farside-rpc/inspect/USER/NAME/ID/PROCESS` in the abstract namespace of Unix sockets. The name
 //! of the job is chosen or that of the program. Jobs of one name differ in the ID: a number made
@@ -16,6 +16,8 @@ use farside_sys::process::user_id;
 pub(crate) const JOB: &str = "FARSIDE_JOB";
 
 const PREFIX: &str = "farside-rpc/inspect/";
+/// What the launcher has in the place of the number of a process.
+const OF_LAUNCHER: &str = "launcher";
 /// The variable in which Farside's launcher gives its children its number in the system.
 const LAUNCHER: &str = "FARSIDE_LAUNCHER";
 /// The variables that together name one start of a job by another launcher, and those that its
@@ -58,6 +60,11 @@ impl JobId {
         Self { name: tidied(&name.to_string_lossy()), id }
     }
 
+    /// The job that this process starts.
+    pub(crate) fn started_here(name: &str) -> Self {
+        Self { name: tidied(name), id: std::process::id() }
+    }
+
     /// Whether it can be the name of a job, and so be shown in a terminal.
     pub(crate) fn is_valid(&self) -> bool {
         tidied(&self.name) == self.name
@@ -71,6 +78,11 @@ impl JobId {
     /// Where the door of a process is.
     pub(crate) fn address(&self, process: u32) -> String {
         format!("shm:inspect/{}/{self}/{process}", user_id())
+    }
+
+    /// Where the door of the launcher is.
+    pub(crate) fn launcher_address(&self) -> String {
+        format!("shm:inspect/{}/{self}/{OF_LAUNCHER}", user_id())
     }
 }
 
@@ -96,33 +108,51 @@ fn tidied(name: &str) -> String {
     if name.is_empty() { "job".into() } else { name }
 }
 
-/// The jobs of this user on this machine that have doors, with the processes that have one.
+/// The doors of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FoundDoors {
+    /// The processes that have one.
+    pub(crate) processes: BTreeSet<u32>,
+    /// Whether the launcher has one.
+    pub(crate) has_launcher: bool,
+}
+
+/// The jobs of this user on this machine that have doors.
 ///
 /// # Errors
 /// The system's error if the table of sockets cannot be read.
-pub(crate) fn jobs() -> io::Result<BTreeMap<JobId, BTreeSet<u32>>> {
+pub(crate) fn jobs() -> io::Result<BTreeMap<JobId, FoundDoors>> {
     let table = std::fs::read("/proc/net/unix")?;
     Ok(jobs_in(&String::from_utf8_lossy(&table), user_id()))
 }
 
 /// Finds the doors of a user in the system's table of Unix sockets.
-fn jobs_in(table: &str, user: u32) -> BTreeMap<JobId, BTreeSet<u32>> {
-    let mut jobs: BTreeMap<JobId, BTreeSet<u32>> = BTreeMap::new();
+fn jobs_in(table: &str, user: u32) -> BTreeMap<JobId, FoundDoors> {
+    let mut jobs: BTreeMap<JobId, FoundDoors> = BTreeMap::new();
     for line in table.lines() {
         // A connection has the name of its door. The flag marks sockets that listen.
         let mut fields = line.split_ascii_whitespace().skip(3);
         let (Some("00010000"), Some(name)) = (fields.next(), fields.nth(3)) else { continue };
         if let Some((job, process)) = parse(name, user) {
-            jobs.entry(job).or_default().insert(process);
+            let doors = jobs.entry(job).or_default();
+            match process {
+                Some(process) => drop(doors.processes.insert(process)),
+                None => doors.has_launcher = true,
+            }
         }
     }
     jobs
 }
 
-fn parse(name: &str, user: u32) -> Option<(JobId, u32)> {
+/// The job of a door, and its process; none for the launcher.
+fn parse(name: &str, user: u32) -> Option<(JobId, Option<u32>)> {
     let mut parts = name.strip_prefix('@')?.strip_prefix(PREFIX)?.split('/');
     let is_own = parts.next()?.parse() == Ok(user);
-    let (name, id, process) = (parts.next()?, parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let (name, id) = (parts.next()?, parts.next()?.parse().ok()?);
+    let process = match parts.next()? {
+        OF_LAUNCHER => None,
+        process => Some(process.parse().ok()?),
+    };
     let is_door = is_own && parts.next().is_none() && tidied(name) == name;
     is_door.then(|| (JobId { name: name.into(), id }, process))
 }
@@ -144,9 +174,17 @@ Num       RefCount Protocol Flags    Type St Inode Path
 0000: 00000002 00000000 00010000 0001 01 7 @farside-rpc/inspect/7/h\u{1b}[2J/13/0
 0000: 00000002 00000000 00010000 0001 01 8 @farside-rpc/kv
 0000: 00000002 00000000 00010000 0001 01 9 /run/farside-rpc/inspect/7/heat/13/5
-0000: 00000003 00000000 00000000 0001 03 10";
-        let job = |id| JobId { name: "heat".into(), id };
-        let expected = [(job(12), BTreeSet::from([0, 1])), (job(13), BTreeSet::from([0]))];
+0000: 00000002 00000000 00010000 0001 01 10 @farside-rpc/inspect/7/heat/13/launcher
+0000: 00000002 00000000 00010000 0001 01 11 @farside-rpc/inspect/7/plain/14/launcher
+0000: 00000002 00000000 00010000 0001 01 12 @farside-rpc/inspect/7/plain/14/launchers
+0000: 00000003 00000000 00000000 0001 03 13";
+        let job = |name: &str, id, processes: &[u32], has_launcher| {
+            (
+                JobId { name: name.into(), id },
+                FoundDoors { processes: processes.iter().copied().collect(), has_launcher },
+            )
+        };
+        let expected = [job("heat", 12, &[0, 1], false), job("heat", 13, &[0], true), job("plain", 14, &[], true)];
         assert_eq!(jobs_in(table, 7), BTreeMap::from(expected));
     }
 
@@ -177,6 +215,6 @@ Num       RefCount Protocol Flags    Type St Inode Path
         assert!(["", "my_job", "13", "my_job_2/13"].into_iter().all(|text| !job.is_meant_by(text)));
         assert_eq!(tidied(""), "job");
         let longest = JobId { name: tidied(&"é".repeat(99)), id: u32::MAX };
-        assert!(longest.address(u32::MAX).len() <= 90);
+        assert!(longest.address(u32::MAX).len() <= 90 && longest.launcher_address().len() <= 90);
     }
 }

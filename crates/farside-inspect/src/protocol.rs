@@ -1,17 +1,16 @@
 //! What travels between a door and its clients: the service [`Door`] and its types.
 
-mod activity;
-
 use farside_rpc::bulk::{Bulk, Read};
+use farside_rpc::wire::check::MessageKind;
 use farside_rpc::{Call, Never, Wire};
 
-pub(crate) use self::activity::{
-    CalledFunction, Counted, EventNow, EventWhat, EventsNow, Position, Thread, WhomNow, WorkerNow, WorkersNow,
-};
 use crate::element::{ElementType, Field};
 use crate::names::JobId;
 use crate::network::Token;
 use crate::spans::Span;
+pub(crate) use farside::__private::{
+    Answer, CalledFunction, Counted, EventNow, EventWhat, EventsNow, Position, Question, WhomNow, WorkerNow, WorkersNow,
+};
 
 /// The most bytes of one change of views, and of the changes of a view that wait for its next step.
 pub(crate) const CHANGE_BYTES_MAX: u64 = 8 << 20;
@@ -30,6 +29,9 @@ pub struct About {
     pub job: JobId,
     /// Where its door on the network listens, if it has one.
     pub network: Option<String>,
+    /// Whether it is to have one, by `FARSIDE_INSPECT`, and has opened none because it has shown
+    /// nothing yet.
+    pub awaits_network: bool,
     /// A number that no other process has.
     pub key: u64,
 }
@@ -403,6 +405,10 @@ pub trait Door {
     /// Has the workers of the process stay after the first step from `after` on, and waits until
     /// they do. `hold` continues one. It ends when the reader [attends](Door::attend) no longer.
     async fn stay(&self, cx: &Call, after: u64, hold: Option<u64>, reader: u64) -> Result<Stayed, Refused>;
+    /// The workers that did not stay for this reader's last call of `stay`, or do not yet. Each
+    /// comes with the step that it has published last.
+    #[rpc(inline)]
+    fn awaited(&self, cx: &Call, reader: u64) -> Result<Vec<(u32, u64)>, Never>;
     /// Says that a reader is there, as long as this call is open. The number is the client's own.
     async fn attend(&self, cx: &Call, reader: u64) -> Result<(), Never>;
     /// Ends a hold or a lock.
@@ -422,7 +428,7 @@ pub trait Door {
     /// Asks a probe.
     async fn ask(&self, cx: &Call, name: String, worker: u32, question: String) -> Result<Vec<u8>, Refused>;
     /// What the workers of the process are doing. Watches them for some milliseconds.
-    fn workers(&self, cx: &Call, watch_ms: u32) -> Result<WorkersNow, Never>;
+    fn workers(&self, cx: &Call, watch_ms: u32) -> Result<WorkersNow, Refused>;
     /// Traces the workers for some milliseconds: 0 ends the trace of this number.
     fn trace(&self, cx: &Call, session: u32, time_ms: u32, sends: bool) -> Result<(), Refused>;
     /// The time of the process's monotonic clock, in nanoseconds.
@@ -430,4 +436,23 @@ pub trait Door {
     fn clock(&self, cx: &Call) -> Result<u64, Never>;
     /// Takes the events that were recorded since the last call.
     fn events(&self, cx: &Call, session: u32) -> Result<Vec<EventsNow>, Refused>;
+}
+
+/// The arguments and results of the calls, for tests of their decoders.
+pub(crate) fn message_kinds() -> Vec<MessageKind> {
+    vec![
+        MessageKind::of::<About>(),
+        MessageKind::of::<Neighbors>(),
+        MessageKind::of::<NetworkDoor>(),
+        MessageKind::of::<Listen>(),
+        MessageKind::of::<Vec<Part>>(),
+        MessageKind::of::<Wanted>(),
+        MessageKind::of::<Places>(),
+        MessageKind::of::<Order>(),
+        MessageKind::of::<Stayed>(),
+        MessageKind::of::<Vec<HeldThing>>(),
+        MessageKind::of::<WorkersNow>(),
+        MessageKind::of::<EventsNow>(),
+        MessageKind::of::<Refused>(),
+    ]
 }

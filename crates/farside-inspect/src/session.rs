@@ -304,10 +304,10 @@ impl Session {
                 fields.end()?;
                 let inspector = self.inspector(&job)?;
                 // A pause of another reader can be moved on, too.
-                let paused = lock(&self.pauses).get(&job).cloned();
-                let step = match paused {
-                    Some(paused) => paused.go_to_next()?,
-                    None => Some(inspector.step_on()?.ok_or_else(|| SessionError::NotPaused { job: job.clone() })?),
+                let own = lock(&self.pauses).get(&job).cloned();
+                let step = match own.map(|own| (own.go_to_next(), own)) {
+                    Some((step, own)) if !own.has_ended() => step?,
+                    _ => Some(inspector.step_on()?.ok_or_else(|| SessionError::NotPaused { job: job.clone() })?),
                 };
                 json!({ "step": step })
             }
@@ -376,8 +376,7 @@ impl Session {
         self.again_if_lost(job, |inspector| {
             let area = self.area(inspector, job, name)?;
             let info = area.info();
-            let count = selection.of(&info.shape)?.shape().iter().product::<u64>();
-            let bytes = count.saturating_mul(info.element.bytes() as u64);
+            let bytes = selection.of(&info.shape)?.count().saturating_mul(info.element.bytes() as u64);
             if bytes > self.bytes_max {
                 return Err(SessionError::TooLarge { bytes, max: self.bytes_max });
             }
@@ -414,8 +413,9 @@ impl Session {
         let selection = selection(select)?;
         self.again_if_lost(job, |inspector| {
             let area = self.area(inspector, job, name)?;
-            let shape = selection.of(&area.info().shape)?.shape();
-            if shape.iter().product::<u64>() * (area.info().element.bytes() as u64) < PARTS_MIN {
+            let selected = selection.of(&area.info().shape)?;
+            let shape = selected.shape();
+            if selected.count().saturating_mul(area.info().element.bytes() as u64) < PARTS_MIN {
                 return Ok(None);
             }
             let pin = |at| match area.pin_all(&selection, at) {
@@ -444,7 +444,7 @@ impl Session {
     /// then reads sees the change.
     fn is_outdated_step(&self, job: &str, step: Option<u64>) -> bool {
         let is_before = step.is_some_and(|step| lock(&self.changes).get(job).is_some_and(|last| step <= *last));
-        is_before && !lock(&self.pauses).contains_key(job)
+        is_before && lock(&self.pauses).get(job).is_none_or(|paused| paused.has_ended())
     }
 
     /// Keeps what is pinned, and says where it is.
@@ -482,7 +482,7 @@ impl Session {
         let encoded = match values {
             None => None,
             Some(values) => {
-                let count = selection.of(&area.info().shape)?.shape().iter().product::<u64>();
+                let count = selection.of(&area.info().shape)?.count();
                 Some(encode::encode(values, count, area.info().element)?)
             }
         };

@@ -1,4 +1,4 @@
-//! Places in arrays: [`Span`], and the contiguous [runs](runs) of a block in memory.
+//! Places in arrays: [`Span`], and the contiguous [runs](runs) of a [`Block`] in memory.
 
 use farside_rpc::Wire;
 
@@ -41,22 +41,51 @@ pub(crate) fn elements(shape: &[u64], element_bytes: usize) -> Option<usize> {
     usize::try_from(count).ok()
 }
 
+/// A part of an array: its elements at the places of the spans, which are inside the shape. The
+/// array has a [number of elements](elements).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Block<'a> {
+    pub(crate) shape: &'a [u64],
+    pub(crate) spans: &'a [Span],
+    pub(crate) element_bytes: usize,
+}
+
+impl Block<'_> {
+    pub(crate) fn bytes(&self) -> usize {
+        self.spans.iter().map(|span| span.count as usize).product::<usize>() * self.element_bytes
+    }
+
+    /// Calls `take` for each [run](runs).
+    pub(crate) fn runs(&self, take: impl FnMut(usize, usize)) {
+        runs(self.shape, self.spans, self.element_bytes, take);
+    }
+
+    /// The offsets and lengths of the runs, unless there are more than `most`.
+    pub(crate) fn few_runs(&self, most: usize) -> Option<Vec<(usize, usize)>> {
+        let outer = &self.spans[..outer_dimensions(self.shape, self.spans)];
+        outer.iter().try_fold(1_u64, |all, span| all.checked_mul(span.count).filter(|all| *all <= most as u64))?;
+        let mut found = Vec::new();
+        self.runs(|offset, length| found.push((offset, length)));
+        Some(found)
+    }
+}
+
+/// The number of dimensions in which the runs of a block begin. Each run covers the other ones.
+fn outer_dimensions(shape: &[u64], spans: &[Span]) -> usize {
+    // The last dimensions are one run if they are whole.
+    let is_whole = |(length, span): (&u64, &Span)| span.count == *length;
+    let inner = shape.len() - shape.iter().zip(spans).rev().take_while(|pair| is_whole(*pair)).count();
+    // So is one more, if its places follow each other.
+    let is_in_line = |last: &usize| spans[*last].step == 1 || spans[*last].count == 1;
+    inner.checked_sub(1).filter(is_in_line).unwrap_or(inner)
+}
+
 /// Calls `take` with the offset and the length in bytes of each contiguous run of a block, in
 /// row-major order. The spans are inside the shape, which has a [number of elements](elements).
 pub(crate) fn runs(shape: &[u64], spans: &[Span], element_bytes: usize, mut take: impl FnMut(usize, usize)) {
-    // The dimensions from `inner` on are whole: they are one run.
-    let is_whole = |(length, span): (&u64, &Span)| span.count == *length;
-    let inner = shape.len() - shape.iter().zip(spans).rev().take_while(|pair| is_whole(*pair)).count();
+    let outer = outer_dimensions(shape, spans);
     let bytes_from = |dimension: usize| shape[dimension..].iter().product::<u64>() as usize * element_bytes;
-    let mut run = bytes_from(inner);
-    let mut outer = inner;
-    // So is one more, if its places follow each other.
-    if let Some(last) = inner.checked_sub(1)
-        && (spans[last].step == 1 || spans[last].count == 1)
-    {
-        run *= spans[last].count as usize;
-        outer = last;
-    }
+    let run = spans[outer..].iter().map(|span| span.count as usize).product::<usize>() * element_bytes;
     let strides: Vec<usize> = (0..shape.len()).map(|dimension| bytes_from(dimension + 1)).collect();
     let base: usize = spans.iter().zip(&strides).map(|(span, stride)| span.start as usize * stride).sum();
     let mut places = vec![0_u64; outer];
@@ -85,6 +114,17 @@ mod tests {
         let mut found = Vec::new();
         runs(shape, spans, bytes, |offset, length| found.push((offset, length)));
         found
+    }
+
+    #[test]
+    fn many_runs_are_counted_and_not_listed() {
+        let shape = [1 << 40, 4];
+        let spans = [span(0, 2, 1 << 39), span(1, 1, 2)];
+        let few = |spans: &[Span], most| Block { shape: &shape, spans, element_bytes: 1 }.few_runs(most);
+        assert_eq!(few(&spans, 256), None);
+        assert_eq!(few(&[span(5, 2, 3), spans[1]], 3), Some(vec![(21, 2), (29, 2), (37, 2)]));
+        assert_eq!(few(&[span(5, 2, 3), spans[1]], 2), None);
+        assert_eq!(few(&[span(0, 1, 1 << 40), span(0, 1, 4)], 1), Some(vec![(0, 1 << 42)]));
     }
 
     #[test]

@@ -9,14 +9,16 @@ use std::thread;
 use std::time::Duration;
 
 use crc32fast::Hasher;
-use farside_rpc::bulk::scope;
+use farside_rpc::bulk::{Bulk, Memory, MemoryError, Read as Pull, Write as Push, scope};
 use farside_rpc::{ConnectError, Credentials, Pending};
 
 use crate::error::{ClientError, KvError};
 use crate::service::{Entry, KvClient, PAGE_ENTRIES_MAX, Page, Stat};
 
 /// A long value is moved by calls of this size.
-const PART_BYTES: usize = 8 << 20;
+const PART_BYTES: usize = 4 << 20;
+/// What is copied at once between a part and what reads or writes it: it stays in a cache.
+const COPY_BYTES: usize = 256 << 10;
 /// The calls that are under way at once.
 const WINDOW: usize = 2;
 /// How often a value that is replaced again and again is read anew.
@@ -192,36 +194,38 @@ impl Client {
         if stat.crc32 == crc32fast::hash(value) { Ok(stat) } else { Err(damaged(key)) }
     }
 
-    /// Stores what a reader has, in parts of 8 MiB, until its end. `progress` hears how many bytes
+    /// Stores what a reader has, in parts of 4 MiB, until its end. `progress` hears how many bytes
     /// were sent. The reader may take its time. If this program ends meanwhile, the store removes
     /// the parts, at the latest after 20 s.
     ///
     /// # Errors
     /// [`ClientError`], as for [`put`](Self::put).
     pub fn put_from(&self, key: &str, mut from: impl Read, mut progress: impl FnMut(u64)) -> Result<Stat, ClientError> {
-        let (mut part, mut next) = (Vec::new(), Vec::new());
-        fill(&mut from, &mut part)?;
-        if part.len() < PART_BYTES {
-            let stat = self.put(key, &part)?;
+        let mut start = Vec::new();
+        (&mut from).take(COPY_BYTES as u64).read_to_end(&mut start).map_err(ClientError::Stream)?;
+        if start.len() < COPY_BYTES {
+            let stat = self.put(key, &start)?;
             progress(stat.bytes);
             return Ok(stat);
         }
+        let mut from = start.as_slice().chain(from);
+        let (mut parts, mut crc) = (Parts::new(PART_BYTES)?, Hasher::new());
         let number = self.kv.begin(key.into())?.wait()?;
         let kv = self.kv.deadline(self.time_for(PART_BYTES as u64));
-        let (mut offset, mut crc) = (0, Hasher::new());
+        let (mut offset, mut index) = (0, 0);
         let mut send = || {
-            while !part.is_empty() {
+            let mut bytes = parts.fill(0, &mut from, &mut crc)?;
+            while bytes > 0 {
                 // The next part is read while the store takes this one.
-                scope(|scope| {
-                    let sent = kv.append(number, offset, scope.lend(&part))?;
-                    meanwhile(sent, || {
-                        crc.update(&part);
-                        fill(&mut from, &mut next)
-                    })
+                let sent = kv.append(number, offset, parts.to_read(index, bytes)?)?;
+                let mut next = 0;
+                meanwhile(sent, || {
+                    next = parts.fill(index + 1, &mut from, &mut crc)?;
+                    Ok(())
                 })?;
-                offset += part.len() as u64;
+                offset += bytes as u64;
                 progress(offset);
-                std::mem::swap(&mut part, &mut next);
+                (bytes, index) = (next, index + 1);
             }
             Ok(())
         };
@@ -364,29 +368,94 @@ impl Client {
         mut pass: impl FnMut(&[u8]) -> Result<(), ClientError>,
     ) -> Result<(), ClientError> {
         let kv = self.kv.deadline(self.time_for(PART_BYTES as u64));
-        let (mut full, mut room) = (Vec::new(), Vec::new());
-        let mut offset = from;
-        loop {
-            let bytes = (PART_BYTES as u64).min(stat.bytes - offset);
-            room.resize(bytes as usize, 0);
-            scope(|scope| {
-                let next = match bytes {
-                    0 => None,
-                    _ => Some(kv.read(key.into(), stat.version, offset, scope.lend_mut(&mut room))?),
-                };
-                match next {
-                    Some(next) if !full.is_empty() => meanwhile(next, || pass(&full)),
-                    Some(next) => Ok(next.wait()?),
-                    None => pass(&full),
-                }
-            })?;
-            if bytes == 0 {
-                return Ok(());
+        let mut parts = Parts::new(PART_BYTES.min(usize::try_from(stat.bytes - from).unwrap_or(PART_BYTES)))?;
+        // The index and the size of the part that is here.
+        let (mut offset, mut here) = (from, None);
+        for index in 0.. {
+            let bytes = (PART_BYTES as u64).min(stat.bytes - offset) as usize;
+            let next = match bytes {
+                0 => None,
+                _ => Some(kv.read(key.into(), stat.version, offset, parts.to_write(index, bytes)?)?),
+            };
+            match (next, here) {
+                (Some(next), Some((part, bytes))) => meanwhile(next, || parts.pass(part, bytes, &mut pass))?,
+                (Some(next), None) => next.wait()?,
+                (None, Some((part, bytes))) => return parts.pass(part, bytes, &mut pass),
+                (None, None) => break,
             }
-            offset += bytes;
-            std::mem::swap(&mut full, &mut room);
+            (offset, here) = (offset + bytes as u64, Some((index, bytes)));
         }
+        Ok(())
     }
+}
+
+/// The part of a value that is on its way, and the one that is read or written meanwhile. Peers on
+/// the same machine map them.
+struct Parts {
+    memory: Memory,
+    /// The room of each part.
+    room: usize,
+    buffer: Vec<u8>,
+}
+
+impl Parts {
+    fn new(room: usize) -> Result<Self, ClientError> {
+        let memory = Memory::new(2 * room.max(1))?;
+        Ok(Self { memory, room, buffer: vec![0; COPY_BYTES.min(room)] })
+    }
+
+    /// Where a part is. Parts take turns.
+    fn place(&self, index: usize) -> usize {
+        index % 2 * self.room
+    }
+
+    fn to_read(&self, index: usize, bytes: usize) -> Result<Bulk<Pull>, ClientError> {
+        self.memory.to_read(self.place(index)..self.place(index) + bytes).map_err(not_ours)
+    }
+
+    fn to_write(&self, index: usize, bytes: usize) -> Result<Bulk<Push>, ClientError> {
+        self.memory.to_write(self.place(index)..self.place(index) + bytes).map_err(not_ours)
+    }
+
+    /// Fills a part, and adds it to the checksum. Returns the number of its bytes: less than a
+    /// whole part at the reader's end.
+    fn fill(&mut self, index: usize, from: &mut impl Read, crc: &mut Hasher) -> Result<usize, ClientError> {
+        let (place, mut filled) = (self.place(index), 0);
+        while filled < self.room {
+            let room = &mut self.buffer[..COPY_BYTES.min(self.room - filled)];
+            let read = match from.read(room) {
+                Ok(0) => break,
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(ClientError::Stream(error)),
+            };
+            crc.update(&room[..read]);
+            self.memory.write(place + filled, &room[..read]).map_err(not_ours)?;
+            filled += read;
+        }
+        Ok(filled)
+    }
+
+    /// Passes the bytes of a part on.
+    fn pass(
+        &mut self,
+        index: usize,
+        bytes: usize,
+        pass: &mut impl FnMut(&[u8]) -> Result<(), ClientError>,
+    ) -> Result<(), ClientError> {
+        for done in (0..bytes).step_by(COPY_BYTES) {
+            let place = self.place(index) + done;
+            let copy = &mut self.buffer[..COPY_BYTES.min(bytes - done)];
+            self.memory.read(place, copy).map_err(not_ours)?;
+            pass(copy)?;
+        }
+        Ok(())
+    }
+}
+
+/// The memory belongs to the process from which this one was forked.
+fn not_ours(error: MemoryError) -> ClientError {
+    ClientError::Stream(io::Error::other(error))
 }
 
 /// Works while a thread waits for a call. A call for which nothing waits makes no progress.
@@ -401,13 +470,6 @@ fn meanwhile(call: Pending<(), KvError>, work: impl FnOnce() -> Result<(), Clien
 
 fn damaged(key: &str) -> ClientError {
     ClientError::Damaged { key: key.into() }
-}
-
-/// Reads the next part of a value: less than a whole part at its end.
-fn fill(from: &mut impl Read, part: &mut Vec<u8>) -> Result<(), ClientError> {
-    part.clear();
-    from.take(PART_BYTES as u64).read_to_end(part).map_err(ClientError::Stream)?;
-    Ok(())
 }
 
 /// The file that holds the first bytes of a value.

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use farside_rpc::bulk::ShmError;
 use farside_rpc::{CallError, TransferError, Wire};
 
 /// Why the store did not do what was asked. Travels to the client.
@@ -190,6 +191,9 @@ pub enum ClientError {
         /// The file.
         path: PathBuf,
     },
+    /// There is no memory to move a long value through.
+    #[error("no memory to move the value through: {0}")]
+    Memory(#[from] ShmError),
     /// The reader or writer that the caller passed failed.
     #[error("the client's reader or writer failed: {0}")]
     Stream(io::Error),

@@ -8,12 +8,13 @@
 //! | `counters` | `format`, `next` | the format of the store; a number above all versions |
 
 use std::path::{Path, PathBuf};
-use std::sync::RwLock;
+use std::sync::{Arc, Mutex, RwLock};
 
 use redb::backends::InMemoryBackend;
-use redb::{Database, DatabaseError, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{Database, DatabaseError, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition};
 
 use crate::error::{KvError, OpenError};
+use crate::lock;
 use crate::service::{Entry, Page, Stat};
 
 type Row = (u64, u64, u64, u32);
@@ -41,7 +42,57 @@ pub(crate) struct Index {
     /// `None` in memory.
     path: Option<PathBuf>,
     /// `None` after a failure.
-    database: RwLock<Option<Database>>,
+    database: RwLock<Option<Opened>>,
+}
+
+/// A database that is open.
+#[derive(Debug)]
+struct Opened {
+    /// The tables as readers had them since the last change. To open them takes longer than to find
+    /// a key. They are closed before the database.
+    tables: Mutex<Option<Arc<Tables>>>,
+    database: Database,
+}
+
+/// The tables at one moment.
+struct Tables {
+    stats: ReadOnlyTable<&'static str, Row>,
+    bodies: ReadOnlyTable<&'static str, &'static [u8]>,
+}
+
+impl std::fmt::Debug for Tables {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tables").finish_non_exhaustive()
+    }
+}
+
+impl Opened {
+    fn new(database: Database) -> Self {
+        Self { tables: Mutex::default(), database }
+    }
+
+    /// The tables with all changes whose writers have gone on. No later call has fewer changes:
+    /// tables are opened one after the other, under the lock.
+    fn tables(&self) -> Result<Arc<Tables>, redb::Error> {
+        let mut kept = lock(&self.tables);
+        if let Some(tables) = &*kept {
+            return Ok(tables.clone());
+        }
+        let read = self.database.begin_read()?;
+        let tables = Arc::new(Tables { stats: read.open_table(STATS)?, bodies: read.open_table(BODIES)? });
+        *kept = Some(tables.clone());
+        Ok(tables)
+    }
+
+    /// Makes changes. Readers that begin afterwards see them.
+    fn change(&self, changes: &[Change], next_version: u64) -> Result<Vec<Option<Stat>>, redb::Error> {
+        let applied = apply(&self.database, changes, next_version);
+        // Tables from before are given up also after a failure: the changes may be on the disk.
+        let old = lock(&self.tables).take();
+        // The lock is free while they are closed.
+        drop(old);
+        applied
+    }
 }
 
 fn row(stat: &Stat) -> Row {
@@ -65,7 +116,7 @@ impl Index {
         if format != FORMAT {
             return Err(OpenError::Format { dir: dir.into(), format, known: FORMAT });
         }
-        Ok(Self { path: Some(path), database: RwLock::new(Some(database)) })
+        Ok(Self { path: Some(path), database: RwLock::new(Some(Opened::new(database))) })
     }
 
     /// A database in memory.
@@ -73,10 +124,10 @@ impl Index {
         let created = Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(InMemoryBackend::new());
         let database = created.expect("memory does not fail");
         prepare(&database).expect("memory does not fail");
-        Self { path: None, database: RwLock::new(Some(database)) }
+        Self { path: None, database: RwLock::new(Some(Opened::new(database))) }
     }
 
-    fn with<T>(&self, run: impl Fn(&Database) -> Result<T, redb::Error>) -> Result<T, KvError> {
+    fn with<T>(&self, run: impl Fn(&Opened) -> Result<T, redb::Error>) -> Result<T, KvError> {
         let error = loop {
             {
                 let database = self.database.read().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -104,38 +155,39 @@ impl Index {
         let mut database = self.database.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let (None, Some(path)) = (&*database, &self.path) {
             let opened = Database::builder().set_cache_size(CACHE_BYTES).open(path);
-            *database = Some(opened.map_err(redb::Error::from)?);
+            *database = Some(Opened::new(opened.map_err(redb::Error::from)?));
         }
         Ok(())
     }
 
     fn read<T>(&self, run: impl Fn(&ReadTransaction) -> Result<T, redb::Error>) -> Result<T, KvError> {
-        self.with(|database| run(&database.begin_read()?))
+        self.with(|opened| run(&opened.database.begin_read()?))
     }
 
     pub(crate) fn stat(&self, key: &str) -> Result<Stat, KvError> {
-        let found = self.read(|read| Ok(read.open_table(STATS)?.get(key)?.map(|row| stat(row.value()))))?;
+        let found = self.with(|opened| Ok(opened.tables()?.stats.get(key)?.map(|row| stat(row.value()))))?;
         found.ok_or_else(|| KvError::NotFound { key: key.into() })
     }
 
     /// What is known of a key, and its body.
     pub(crate) fn get(&self, key: &str, with_body: impl Fn(&Stat) -> bool) -> Result<(Stat, Option<Vec<u8>>), KvError> {
-        let found = self.read(|read| {
-            let Some(stat) = read.open_table(STATS)?.get(key)?.map(|row| stat(row.value())) else { return Ok(None) };
+        let found = self.with(|opened| {
+            let tables = opened.tables()?;
+            let Some(stat) = tables.stats.get(key)?.map(|row| stat(row.value())) else { return Ok(None) };
             if !with_body(&stat) {
                 return Ok(Some((stat, None)));
             }
-            let body = read.open_table(BODIES)?.get(key)?.map(|body| body.value().to_vec());
+            let body = tables.bodies.get(key)?.map(|body| body.value().to_vec());
             Ok(Some((stat, Some(body.unwrap_or_default()))))
         })?;
         found.ok_or_else(|| KvError::NotFound { key: key.into() })
     }
 
     pub(crate) fn list(&self, prefix: &str, after: &str, limit: usize) -> Result<Page, KvError> {
-        self.read(|read| {
-            let table = read.open_table(STATS)?;
+        self.with(|opened| {
+            let tables = opened.tables()?;
             let mut page = Page::default();
-            for found in table.range(prefix.max(after)..)? {
+            for found in tables.stats.range(prefix.max(after)..)? {
                 let (key, row) = found?;
                 if !key.value().starts_with(prefix) {
                     break;
@@ -166,7 +218,7 @@ impl Index {
     /// Makes changes in one transaction: all or none. Returns what was known of each key before.
     /// When this returns, the changes are on the disk.
     pub(crate) fn apply(&self, changes: &[Change], next_version: u64) -> Result<Vec<Option<Stat>>, KvError> {
-        let applied = self.with(|database| apply(database, changes, next_version));
+        let applied = self.with(|opened| opened.change(changes, next_version));
         if applied.is_err() && self.path.is_some() {
             self.give_up();
             // Readers find it open again. A failure is theirs to report.

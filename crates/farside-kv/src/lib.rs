@@ -42,7 +42,9 @@ mod store;
 mod uploads;
 mod values;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use std::{io, thread};
 
 pub use client::Client;
 pub use error::{ClientError, KvError, OpenError};
@@ -53,4 +55,16 @@ pub use store::Store;
 
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts a thread that looks at `of`, again and again after the pause that `look` returns. It ends
+/// when that is none, or `of` is gone.
+fn watch<T: Send + Sync + 'static>(of: &Arc<T>, look: fn(&T) -> Option<Duration>) -> io::Result<()> {
+    let of = Arc::downgrade(of);
+    let watch = move || {
+        while let Some(pause) = of.upgrade().and_then(|of| look(&of)) {
+            thread::sleep(pause);
+        }
+    };
+    thread::Builder::new().name("farside kv".into()).spawn(watch).map(drop)
 }

@@ -38,7 +38,7 @@ pub struct Store {
     index: Index,
     values: Arc<Values>,
     group: Group,
-    open: OpenValues,
+    open: Arc<OpenValues>,
     pub(crate) uploads: Arc<Uploads>,
     /// The next version. Versions are unique for the life of the store, and across stores that
     /// follow each other in memory: the first one is the time.
@@ -97,7 +97,7 @@ impl Store {
 
     fn new(index: Index, values: Values) -> Result<Self, KvError> {
         let next_version = AtomicU64::new(index.next_version()?.max(now_us()));
-        let (group, open, uploads) = (Group::default(), OpenValues::default(), Arc::default());
+        let (group, open, uploads) = (Group::default(), Arc::default(), Arc::default());
         Ok(Self { index, values: Arc::new(values), group, open, uploads, next_version, folder: None })
     }
 
@@ -217,7 +217,7 @@ impl Store {
     fn commit(&self, change: Change) -> Result<Option<Stat>, KvError> {
         let before = self.group.commit(&self.index, change, || self.next_version.load(Ordering::Relaxed))?;
         if let Some(old) = before.filter(Stat::is_long) {
-            self.values.remove(old.version);
+            self.values.remove_soon(old.version, old.bytes);
         }
         self.open.close_idle();
         Ok(before)

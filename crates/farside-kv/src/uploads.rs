@@ -1,12 +1,12 @@
 //! [`Uploads`]: the values that are being put in parts.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::error::KvError;
-use crate::lock;
 use crate::values::Writer;
+use crate::{lock, watch};
 
 /// The most values that are put in parts at once.
 const UPLOADS_MAX: usize = 64;
@@ -65,9 +65,7 @@ impl Uploads {
             return Err(KvError::TooManyUploads { max: UPLOADS_OF_CLIENT_MAX as u64 });
         }
         if !state.is_watched {
-            let uploads = Arc::downgrade(self);
-            let thread = std::thread::Builder::new().name("farside kv".into()).spawn(move || watch(&uploads));
-            thread.map_err(|cause| KvError::io("starting a thread", &cause))?;
+            watch(self, Self::look).map_err(|cause| KvError::io("starting a thread", &cause))?;
             state.is_watched = true;
         }
         let upload = Upload { key, writer: Some(writer) };
@@ -118,12 +116,5 @@ impl Upload {
     pub(crate) fn end(&mut self, number: u64) -> Result<(String, Writer), KvError> {
         let writer = self.writer.take().ok_or(KvError::NoUpload { number })?;
         Ok((std::mem::take(&mut self.key), writer))
-    }
-}
-
-/// Looks for silent clients while values are put in parts.
-fn watch(uploads: &Weak<Uploads>) {
-    while let Some(pause) = uploads.upgrade().and_then(|uploads| uploads.look()) {
-        std::thread::sleep(pause);
     }
 }

@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
 
 use crc32fast::Hasher;
 
@@ -13,6 +14,12 @@ use crate::error::KvError;
 use crate::lock;
 #[cfg(doc)]
 use crate::service::PIECE_BYTES;
+
+/// The bytes that are written to a file before a thread syncs them.
+const SYNC_BYTES: usize = 32 << 20;
+
+/// From this size on, the system takes 10 ms and more to remove a file.
+const SLOW_BYTES: u64 = 64 << 20;
 
 /// Where long values are.
 #[derive(Debug)]
@@ -45,8 +52,36 @@ pub(crate) struct Writer {
 
 #[derive(Debug)]
 enum Sink {
-    File(File),
+    File(Arc<File>, Syncing),
     Memory(Vec<u8>),
+}
+
+/// Brings a file to the disk while it is written, so that little is left to do in the end.
+#[derive(Debug, Default)]
+struct Syncing {
+    thread: Option<JoinHandle<io::Result<()>>>,
+    /// Bytes that were written since it began.
+    behind: usize,
+}
+
+impl Syncing {
+    /// Notes that bytes were written.
+    fn note(&mut self, file: &Arc<File>, bytes: usize) -> io::Result<()> {
+        self.behind += bytes;
+        if self.behind < SYNC_BYTES || self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            return Ok(());
+        }
+        self.end()?;
+        let (file, named) = (file.clone(), thread::Builder::new().name("farside kv sync".into()));
+        // Without a thread, the end takes longer.
+        (self.thread, self.behind) = (named.spawn(move || file.sync_data()).ok(), 0);
+        Ok(())
+    }
+
+    /// Waits. A failure is reported once by the system, so it is passed on.
+    fn end(&mut self) -> io::Result<()> {
+        self.thread.take().map_or(Ok(()), |thread| thread.join().expect("a sync does not panic"))
+    }
 }
 
 impl Values {
@@ -71,8 +106,12 @@ impl Values {
                 continue;
             }
             if !is_named(version)? {
-                fs::remove_file(entry.path()).map_err(failed)?;
-                removed += 1;
+                match fs::remove_file(entry.path()) {
+                    Ok(()) => removed += 1,
+                    // A thread of an earlier store removes it, too.
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    Err(error) => return Err(failed(error)),
+                }
             }
         }
         Ok(removed)
@@ -85,7 +124,7 @@ impl Values {
                 let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file(folder, version));
                 let created = created.map_err(|cause| KvError::io("creating a file", &cause))?;
                 crate::kills::point();
-                Sink::File(created)
+                Sink::File(Arc::new(created), Syncing::default())
             }
             Self::Memory(_) => Sink::Memory(Vec::new()),
         };
@@ -113,6 +152,18 @@ impl Values {
             Self::Memory(values) => drop(lock(values).remove(&version)),
         }
         crate::kills::point();
+    }
+
+    /// [Removes](Self::remove) a value of this size. The system takes long to remove a long file,
+    /// so nothing waits for that.
+    pub(crate) fn remove_soon(self: &Arc<Self>, version: u64, bytes: u64) {
+        if bytes >= SLOW_BYTES {
+            let (values, named) = (self.clone(), thread::Builder::new().name("farside kv remove".into()));
+            if named.spawn(move || values.remove(version)).is_ok() {
+                return;
+            }
+        }
+        self.remove(version);
     }
 }
 
@@ -147,7 +198,7 @@ impl Writer {
         self.pieces.push(crc.finalize());
         self.bytes += piece.len() as u64;
         let written = match &mut self.sink {
-            Sink::File(file) => file.write_all(piece),
+            Sink::File(file, syncing) => (&**file).write_all(piece).and_then(|()| syncing.note(file, piece.len())),
             Sink::Memory(memory) => match memory.try_reserve(piece.len()) {
                 Ok(()) => {
                     memory.extend_from_slice(piece);
@@ -163,8 +214,8 @@ impl Writer {
     /// Makes the value safe. Returns the CRC-32 of the whole and of each piece.
     pub(crate) fn finish(&mut self) -> Result<(u32, Vec<u32>), KvError> {
         match (&mut self.sink, &*self.values) {
-            (Sink::File(file), Values::Files(folder)) => {
-                let synced = file.sync_all().and_then(|()| {
+            (Sink::File(file, syncing), Values::Files(folder)) => {
+                let synced = syncing.end().and_then(|()| file.sync_all()).and_then(|()| {
                     crate::kills::point();
                     File::open(folder)?.sync_all()
                 });
@@ -189,6 +240,10 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
+        if let Sink::File(_, syncing) = &mut self.sink {
+            // Of a value that is not kept, nothing needs to be on the disk.
+            let _ = syncing.end();
+        }
         if !self.is_kept {
             self.values.remove(self.version);
         }
@@ -211,5 +266,35 @@ impl Value {
             }
             Self::Memory(memory) => Ok(&memory[offset as usize..][..buffer.len()]),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A long file goes to the disk while it is written, and all of it is there in the end.
+    #[test]
+    fn a_long_file_is_synced_early() {
+        let dir = std::env::temp_dir().join(format!("farside-kv-values-{}", std::process::id()));
+        let values = Arc::new(Values::open(&dir).unwrap());
+        let mut writer = values.writer(7).unwrap();
+        let piece = vec![5; 1 << 20];
+        let mut has_begun = false;
+        for _ in 0..SYNC_BYTES / piece.len() + 3 {
+            writer.add(&piece).unwrap();
+            has_begun |= matches!(&writer.sink, Sink::File(_, Syncing { thread: Some(_), .. }));
+        }
+        assert!(has_begun);
+        let (_, pieces) = writer.finish().unwrap();
+        writer.keep();
+        let value = values.value(7).unwrap().unwrap();
+        let mut room = vec![0; piece.len()];
+        for (number, crc32) in pieces.iter().enumerate() {
+            let found = value.piece((number * piece.len()) as u64, &mut room, *crc32).unwrap();
+            assert!(found == piece);
+        }
+        assert_eq!(pieces.len(), SYNC_BYTES / piece.len() + 3);
+        fs::remove_dir_all(dir).unwrap();
     }
 }

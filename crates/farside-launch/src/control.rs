@@ -19,7 +19,9 @@ use std::os::fd::BorrowedFd;
 use farside_wire::check::MessageKind;
 
 pub use local::LocalControl;
-pub use message::{CARD_BYTES_MAX, Ending, FABRIC_BYTES_MAX, Greeting, JobShape, PeerCard, ToCoordinator, ToProcess};
+pub use message::{
+    CARD_BYTES_MAX, Ending, FABRIC_BYTES_MAX, Greeting, JobShape, PeerCard, TOLD_BYTES_MAX, ToCoordinator, ToProcess,
+};
 pub(crate) use message::{builds_messages, peers_messages};
 pub use socket::SocketControl;
 pub(crate) use tcp::TcpControl;

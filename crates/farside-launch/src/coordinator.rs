@@ -214,8 +214,8 @@ impl Coordinator {
             ToCoordinator::Failed { message, because_of } => {
                 self.failed(process, ProcessEnd::Reported(message), because_of, now);
             }
-            // That it said anything counts.
-            ToCoordinator::Alive => {}
+            // That it said anything counts. The launcher takes answers to its own questions.
+            ToCoordinator::Alive | ToCoordinator::Told { .. } => {}
         }
     }
 
@@ -343,7 +343,7 @@ impl Coordinator {
     }
 
     /// Returns whether all processes have started together.
-    fn has_begun(&self) -> bool {
+    pub(crate) fn has_begun(&self) -> bool {
         !matches!(self.phase, Phase::Gathering | Phase::Exchanging { .. })
     }
 

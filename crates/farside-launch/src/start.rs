@@ -9,6 +9,7 @@
 //! no signal handler for this.
 
 mod children;
+mod monitor;
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -22,6 +23,8 @@ use farside_sys::process::random_bytes;
 use farside_sys::topology::Bind;
 
 use self::children::Children;
+pub use self::monitor::{AskError, Monitor};
+use crate::control::{ToCoordinator, ToProcess};
 use crate::coordinator::{Coordinator, Plan};
 use crate::error::{LaunchError as Error, ProcessEnd, Result};
 use crate::log::log_to_stderr;
@@ -74,6 +77,10 @@ pub struct Launch {
     /// The files that take what each process prints to standard output and error. A process without
     /// a file inherits both.
     pub outputs: Vec<Arc<File>>,
+    /// The name by which readers find the job. `None` leaves it to the environment.
+    pub name: Option<String>,
+    /// Asks the processes while the job runs.
+    pub monitor: Option<Monitor>,
 }
 
 impl Launch {
@@ -88,6 +95,8 @@ impl Launch {
             time_limit: None,
             quiet_stdout: false,
             outputs: Vec::new(),
+            name: None,
+            monitor: None,
         }
     }
 
@@ -120,6 +129,18 @@ impl Launch {
     /// Discards the standard output of the processes.
     pub fn quiet_stdout(mut self) -> Self {
         self.quiet_stdout = true;
+        self
+    }
+
+    /// Has the processes be asked by a monitor while the job runs.
+    pub fn monitor(mut self, monitor: Monitor) -> Self {
+        self.monitor = Some(monitor);
+        self
+    }
+
+    /// Gives the job a name, by which readers find it.
+    pub fn name(mut self, name: String) -> Self {
+        self.name = Some(name);
         self
     }
 
@@ -159,8 +180,12 @@ impl Launch {
             finalize_deadline: settings.finalize_deadline,
         });
         let children = Children::start(&self)?;
+        if let Some(monitor) = &self.monitor {
+            monitor.started(children.system_processes());
+        }
         let time_limit = self.time_limit.and_then(|limit| started.checked_add(limit));
-        Supervisor { coordinator, children, started, time_limit, grace_ends: None }.run()
+        let monitor = self.monitor;
+        Supervisor { coordinator, children, monitor, started, time_limit, grace_ends: None }.run()
     }
 }
 
@@ -169,6 +194,7 @@ impl Launch {
 struct Supervisor {
     coordinator: Coordinator,
     children: Children,
+    monitor: Option<Monitor>,
     started: Instant,
     time_limit: Option<Instant>,
     /// The time at which processes that should have left are killed.
@@ -188,10 +214,21 @@ impl Supervisor {
             if self.grace_ends.is_none() && self.coordinator.only_stragglers_run() {
                 self.grace_ends = Some(Instant::now() + GRACE);
             }
-            let ready = self.children.wait(self.next_deadline())?;
+            self.ask();
+            let questions = self.monitor.as_ref().map(Monitor::fd);
+            let ready = self.children.wait(questions, self.next_deadline())?;
             self.listen(&ready);
             self.coordinator.tick(self.started.elapsed());
             self.stop_overdue(Instant::now());
+        }
+    }
+
+    /// Passes questions on.
+    fn ask(&mut self) {
+        let Some(monitor) = self.monitor.as_ref().filter(|_| self.coordinator.has_begun()) else { return };
+        monitor.begun();
+        for (process, number, question) in monitor.questions() {
+            self.children.tell(process, &ToProcess::Ask { number, question });
         }
     }
 
@@ -203,6 +240,18 @@ impl Supervisor {
     /// Passes the processes' messages and ends on to the coordinator.
     fn listen(&mut self, ready: &[ProcessId]) {
         let news = self.children.hear(ready, self.coordinator.is_finished());
+        if let Some(monitor) = &self.monitor {
+            for news in &news {
+                for message in &news.messages {
+                    if let ToCoordinator::Told { number, bytes, is_last } = message {
+                        monitor.told(news.process, *number, bytes, *is_last);
+                    }
+                }
+                if news.end.is_some() {
+                    monitor.ended(news.process);
+                }
+            }
+        }
         self.coordinator.heard(news, self.started.elapsed());
     }
 
@@ -219,6 +268,14 @@ impl Supervisor {
             tracing::warn!(process = process.number(), reason, "process killed");
             let end = if time_is_up { ProcessEnd::TimedOut } else { end };
             self.coordinator.ended(process, end, self.started.elapsed());
+        }
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        if let Some(monitor) = &self.monitor {
+            monitor.over();
         }
     }
 }

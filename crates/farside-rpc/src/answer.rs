@@ -35,12 +35,15 @@ pub(crate) enum Refused {
     TooLarge { is_result: bool, bytes: u64, max: u64 },
     Panicked { message: String },
     ShuttingDown,
+    Late,
 }
 
 impl<E> From<Refused> for CallError<E> {
     fn from(refused: Refused) -> Self {
         match refused {
             Refused::Expired => Self::Deadline { stage: Stage::Queued },
+            // Its handler had begun.
+            Refused::Late => Self::Deadline { stage: Stage::Waiting },
             Refused::Cancelled => Self::Cancelled,
             Refused::Busy { limit, what } => Self::Busy { limit, what },
             Refused::Unknown { name, served } => Self::Unknown { name, served },
@@ -70,7 +73,10 @@ pub(crate) fn read<T: Wire, E: Wire>(status: u8, bytes: Decoder<'_>) -> Result<T
     }
 }
 
-/// The request that resolves names to numbers: procedure 0 of every server.
+/// The number of the procedure that resolves names to numbers, at every server.
+pub(crate) const BIND: u32 = 0;
+
+/// The request that resolves names to numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Wire)]
 #[wire(crate = "farside_wire")]
 pub(crate) struct Bind {

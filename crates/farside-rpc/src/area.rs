@@ -252,7 +252,7 @@ impl Area {
         }
     }
 
-    /// Keeps a value until the area is dropped.
+    /// Keeps a value until the memory is gone.
     pub(crate) fn keep(&self, value: Box<dyn Any + Send>) {
         self.lock().kept.0.push(value);
     }
@@ -280,6 +280,19 @@ impl Area {
         withdrawals.into_iter().for_each(|withdraw| withdraw());
         // No peer finds the memory from here on.
         drop(kept);
+    }
+
+    /// Gives the memory back, as the peer needs it no longer: what the area keeps is free, and what
+    /// the program keeps with it is dropped. Lent memory stays borrowed.
+    pub(crate) fn come_back(&self) {
+        self.revoke();
+        let free = std::mem::replace(&mut self.lock().holds, Holds::Lent);
+        drop(free);
+    }
+
+    /// Whether the memory was taken or given back.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.lock().is_gone
     }
 
     /// Takes the bytes of an [owned](Self::owned) area, which is gone then.

@@ -103,6 +103,9 @@ pub(crate) fn attached(things: Vec<Box<dyn Any + Send>>) -> Vec<Arc<Area>> {
 /// What schemas of memory have in common.
 pub(crate) const WORD: &str = "Bulk<";
 
+/// When so much of a pipeline is on its way by messages, more makes it no faster.
+const UNDER_WAY_BYTES_MAX: u64 = 4 << 20;
+
 /// The context in which arguments and results are decoded: what came beside the bytes.
 pub(crate) struct Received {
     pub(crate) holder: Holder,
@@ -170,8 +173,14 @@ impl<A> Bulk<A> {
         }
     }
 
-    /// Tells the peer that the memory is no longer needed. An argument comes back before the answer
-    /// then. Memory of a result is released also when this is dropped.
+    /// Tells the peer that the memory is no longer needed.
+    ///
+    /// That of an argument comes back before the answer then. When the caller next receives, what
+    /// it gave away is free, and what it [keeps](Self::keeping) with the memory is dropped. Lent
+    /// memory stays borrowed until its scope ends. The call is not made again on another
+    /// connection.
+    ///
+    /// Memory of a result is released also when this is dropped.
     pub fn release(self) {
         if let Side::There(remote) = &self.side
             && matches!(remote.holder, Holder::Handler(_))
@@ -192,10 +201,10 @@ impl<A> Bulk<A> {
         }
     }
 
-    /// Keeps a value until the memory is no longer used: until its call has ended, or, if it is
-    /// returned in a result, until the client has dropped it or its connection has ended. So the
-    /// value's destructor tells when that is so. It runs on a thread of the library and must not
-    /// wait.
+    /// Keeps a value until the memory is no longer used: until its call has ended, or its handler
+    /// has [released](Self::release) it. If the memory is returned in a result, until the client
+    /// has dropped it or its connection has ended. So the value's destructor tells when that is so.
+    /// It runs on a thread of the library and must not wait.
     #[must_use]
     pub fn keeping(self, value: impl Send + 'static) -> Self {
         if let Side::Here(area) = &self.side {
@@ -303,7 +312,8 @@ impl Bulk<Read> {
     }
 
     /// Passes the whole memory to `work` in pieces of `piece_bytes` bytes, in order, while up to
-    /// `depth` later pieces are on their way (Mercury IV-A).
+    /// `depth` later pieces are on their way (Mercury IV-A). Over TCP without RDMA, these are 4 MiB
+    /// at most.
     ///
     /// ```
     /// use std::fs::File;
@@ -351,7 +361,9 @@ impl Bulk<Read> {
         };
         let (mut started, mut asked, mut offset) = (VecDeque::new(), 0, 0);
         while offset < total {
-            while asked < total && started.len() <= depth {
+            while asked < total
+                && (started.is_empty() || started.len() <= depth && asked - offset < UNDER_WAY_BYTES_MAX)
+            {
                 let area = Arc::new(Area::owned(vec![0; piece_of(asked)], true));
                 let fetching = Fetching::begin(&remote.link, remote.memory.number, asked, area.clone())?;
                 asked += area.bytes();

@@ -1,26 +1,30 @@
 //! [`Client`]: a server, as its callers see it.
 
+mod calls;
 mod driver;
 mod encoded;
 mod incoming;
 mod pending;
 mod stub;
+#[cfg(feature = "tokio")]
+mod tokio;
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use farside_sys::process::Origin;
 use farside_wire::{Decoder, Wire};
 
-use self::driver::Driver;
-pub use self::encoded::Encoded;
+use self::calls::{Calls, Heard};
+pub use self::encoded::{Encoded, EncodedItems};
 pub(crate) use self::incoming::Incoming;
 pub use self::pending::Pending;
-use self::pending::{Heard, Slot, lost};
+use self::pending::lost;
 pub use self::stub::{Procedure, Signature, Stub};
 use crate::address::{Address, AddressError};
-use crate::answer::{BY_BULK, CALLS_OF_ONE, DONE, MEMORY, MORE, STREAMED};
+use crate::answer::{BY_BULK, CALLS_OF_ONE, MEMORY, STREAMED};
 use crate::dial::{Ways, dial};
 use crate::error::{CallError, ConnectError, DEFAULT_DEADLINE, Never, Ran, Stage};
 use crate::frame::{Head, Kind};
@@ -30,7 +34,6 @@ use crate::path::rdma::Rdma;
 use crate::path::{LinkEnd, Path};
 use crate::remote::Description;
 use crate::server::{self, BUILT_IN, Dump, NoRight, ProcedureStats};
-use crate::table::Table;
 
 /// The first pause before another attempt to connect; later ones are longer.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
@@ -39,8 +42,14 @@ const PAUSE_MAX: Duration = Duration::from_millis(250);
 const TIME_MAX: Duration = Duration::from_secs(1 << 30);
 /// After this time without calls, a connection is looked at before it is used again.
 const IDLE: Duration = Duration::from_millis(10);
-/// The most slots that a connection keeps for further calls.
-const SPARE_MAX: usize = 64;
+
+/// What receives for the connections of a client, in place of its threads.
+trait Receive: fmt::Debug + Send + Sync {
+    /// Begins to receive for a connection, and looks for `spin` before it sleeps. It wakes the
+    /// threads and tasks that wait, and ends with the connection. If it cannot go on, it ends the
+    /// connection.
+    fn receive(&self, link: Arc<Link>, calls: Arc<Calls>, spin: Duration);
+}
 
 /// A connection to a server, which any number of threads may use. Clones share it.
 ///
@@ -58,6 +67,7 @@ struct Shared {
     credentials: Credentials,
     spin: Duration,
     ways: Ways,
+    receiver: Option<Arc<dyn Receive>>,
     /// Whether it makes one connection and no other.
     is_once: bool,
     origin: Origin,
@@ -86,103 +96,16 @@ struct Connection {
     used_us: AtomicU64,
 }
 
-/// The calls of one connection.
-#[derive(Debug, Default)]
-struct Calls {
-    waiting: Mutex<Waiting>,
-    /// The number of threads that wait until they may make a call.
-    wanted: AtomicUsize,
-    driver: Driver,
-    /// That of the client.
-    failed: Arc<AtomicU64>,
-}
-
-impl Calls {
-    /// Whether no call is under way.
-    fn is_empty(&self) -> bool {
-        lock(&self.waiting).slots.len() == 0
-    }
-
-    /// Whether a one-way call has no answer.
-    fn has_one_way(&self) -> bool {
-        !lock(&self.waiting).slots.numbers(|slot| slot.is_left()).is_empty()
-    }
-
-    /// Gives up the one-way calls of a connection that has ended.
-    fn lose_one_way(&self) {
-        let mut waiting = lock(&self.waiting);
-        for number in waiting.slots.numbers(|slot| slot.is_left()) {
-            waiting.remove(number);
-            self.failed.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-}
-
-/// The calls without an answer.
-#[derive(Debug, Default)]
-struct Waiting {
-    slots: Table<Arc<Slot>>,
-    /// Slots for further calls.
-    spare: Vec<Arc<Slot>>,
-}
-
-impl Waiting {
-    #[inline]
-    fn add(&mut self, is_one_way: bool) -> (u64, Arc<Slot>) {
-        let slot = if is_one_way { Arc::new(Slot::one_way()) } else { self.spare.pop().unwrap_or_default() };
-        (self.slots.insert(slot.clone()), slot)
-    }
-
-    #[inline]
-    fn remove(&mut self, number: u64) -> Option<Arc<Slot>> {
-        self.slots.remove(number)
-    }
-
-    #[inline]
-    fn recycle(&mut self, slot: Arc<Slot>) {
-        if self.spare.len() < SPARE_MAX && slot.is_plain() {
-            self.spare.push(slot);
-        }
-    }
-}
-
 /// The calls, as the link holds them.
 struct Handle(Arc<Calls>);
 
 impl Upper for Handle {
     #[inline]
     fn frame(&self, link: &Arc<Link>, head: Head, body: &[u8]) -> Result<(), LinkEnd> {
-        // A call with a stream stays until that has ended.
-        let stays = match head.kind {
-            Kind::Answer => head.status & STREAMED != 0,
-            Kind::Item => head.status == MORE,
-            kind => return Err(LinkEnd::protocol(format_args!("a {kind:?} frame from a server"))),
-        };
-        let hear = |slot: Option<&Arc<Slot>>| match (slot, head.kind) {
-            (Some(slot), Kind::Item) => slot.add(head, body),
-            // Items of a stream that was given up.
-            (None, Kind::Item) => Ok(Heard::Looks),
-            (Some(slot), _) => Ok(slot.answer(head.status, body)),
-            (None, _) => Ok(Heard::GivenUp),
-        };
-        let mut waiting = lock(&self.0.waiting);
-        // A one-way call takes no stream.
-        let stays = stays && !waiting.slots.get(head.id).is_some_and(|slot| slot.is_one_way());
-        let heard = if stays {
-            // The slot is not free for another call meanwhile.
-            let heard = hear(waiting.slots.get(head.id).map(|slot| &*slot));
-            drop(waiting);
-            heard?
-        } else {
-            let slot = waiting.remove(head.id);
-            if head.status & !BY_BULK != DONE && slot.as_ref().is_some_and(|slot| slot.is_one_way()) {
-                // A thread in `flush` that no longer finds the call finds its failure.
-                self.0.failed.fetch_add(1, Ordering::Relaxed);
-            }
-            drop(waiting);
-            hear(slot.as_ref())?
-        };
-        match heard {
+        if !matches!(head.kind, Kind::Answer | Kind::Item) {
+            return Err(LinkEnd::protocol(format_args!("a {:?} frame from a server", head.kind)));
+        }
+        match self.0.hear(head, body)? {
             Heard::Looks => {}
             Heard::Task(task) => self.0.driver.wake_later(link, task),
             Heard::GivenUp => release_result(link, head.status, body),
@@ -224,13 +147,15 @@ pub struct Connect {
     deadline: Duration,
     spin: Duration,
     ways: Ways,
+    receiver: Option<Arc<dyn Receive>>,
     is_once: bool,
 }
 
 impl Connect {
     fn new(address: Address, credentials: Credentials) -> Self {
         let (spin, ways) = (Duration::ZERO, Ways::default());
-        Self { address, credentials, deadline: DEFAULT_DEADLINE, spin, ways, is_once: false }
+        let deadline = DEFAULT_DEADLINE;
+        Self { address, credentials, deadline, spin, ways, receiver: None, is_once: false }
     }
 
     /// The time that each call has, unless it is given another. The default is 30 s.
@@ -317,17 +242,28 @@ impl Connect {
     /// by a client that connects [once](Self::once).
     pub fn connect(self) -> Result<Client, ConnectError> {
         let client = self.lazily();
-        client.connection(Instant::now() + client.deadline)?;
+        client.connection(&Patience::until(Instant::now() + client.deadline))?;
+        Ok(client)
+    }
+
+    /// Connects in one attempt. Later the client connects again, as any does.
+    ///
+    /// # Errors
+    /// [`ConnectError`], also if the server is absent or full.
+    pub fn attempt(self) -> Result<Client, ConnectError> {
+        let client = self.lazily();
+        client.dial(Instant::now() + client.deadline)?;
         Ok(client)
     }
 
     /// Prepares a client that connects with its first call.
     #[must_use]
     pub fn lazily(self) -> Client {
-        let Self { address, credentials, deadline, spin, ways, is_once } = self;
+        let Self { address, credentials, deadline, spin, ways, receiver, is_once } = self;
         let (current, has_dialled, failed) = (Mutex::default(), Condvar::new(), Arc::default());
         let origin = Origin::here();
-        let shared = Shared { address, credentials, spin, ways, is_once, origin, current, has_dialled, failed };
+        let shared =
+            Shared { address, credentials, spin, ways, receiver, is_once, origin, current, has_dialled, failed };
         Client { shared: Arc::new(shared), deadline }
     }
 }
@@ -340,9 +276,7 @@ impl Client {
     pub fn connect(address: impl AsRef<str>, credentials: Credentials) -> Result<Self, ConnectError> {
         let connect = Self::to(address, credentials)
             .map_err(|error| ConnectError::Failed { address: error.text.clone(), cause: error.to_string() })?;
-        let client = connect.lazily();
-        client.dial(Instant::now() + client.deadline)?;
-        Ok(client)
+        connect.attempt()
     }
 
     /// Sets up a connection to a server.
@@ -412,13 +346,12 @@ impl Client {
     /// [`CallError::Deadline`].
     pub fn flush(&self) -> Result<u64, CallError<Never>> {
         self.check_origin()?;
-        let patience = Patience { deadline: Instant::now() + self.deadline, cancelled: None };
+        let patience = Patience::until(Instant::now() + self.deadline);
         let connection = lock(&self.shared.current).connection.clone();
         if let Some(Connection { link, calls, .. }) = connection.as_deref() {
-            let mut numbers = lock(&calls.waiting).slots.numbers(|slot| slot.is_one_way());
+            let mut numbers = calls.one_way();
             let waited = link.wait(&patience, || {
-                let mut waiting = lock(&calls.waiting);
-                numbers.retain(|number| waiting.slots.get(*number).is_some());
+                calls.retain(&mut numbers);
                 numbers.is_empty().then_some(())
             });
             match waited {
@@ -447,12 +380,22 @@ impl Client {
         if origin.is_here() { Ok(()) } else { Err(ConnectError::Forked { address: address.to_string() }) }
     }
 
+    /// Whether the first call of a procedure would connect before, as far as this side knows, or
+    /// wait for what may receive on this very thread. In a forked child it would fail.
+    fn would_wait(&self) -> bool {
+        let has_ended = |connection: &Arc<Connection>| connection.link.end().is_some();
+        let would_connect =
+            || lock(&self.shared.current).connection.as_ref().is_none_or(|it| has_ended(it) && !self.shared.is_once);
+        self.check_origin().is_ok() && (self.shared.receiver.is_some() || would_connect())
+    }
+
     /// The connection, which is made if there is none.
-    fn connection(&self, deadline: Instant) -> Result<Arc<Connection>, ConnectError> {
+    fn connection(&self, patience: &Patience) -> Result<Arc<Connection>, ConnectError> {
         let mut pause = PAUSE_MIN;
+        let may_again = |error: &ConnectError| error.may_pass() && !self.shared.is_once && !patience.is_cancelled();
         loop {
-            match self.dial(deadline) {
-                Err(error) if error.may_pass() && !self.shared.is_once && Instant::now() + pause < deadline => {}
+            match self.dial(patience.deadline) {
+                Err(error) if may_again(&error) && Instant::now() + pause < patience.deadline => {}
                 dialled => return dialled,
             }
             std::thread::sleep(pause);
@@ -463,7 +406,7 @@ impl Client {
     /// The connection, or one attempt to make it.
     fn dial(&self, deadline: Instant) -> Result<Arc<Connection>, ConnectError> {
         self.check_origin()?;
-        let Shared { address, credentials, spin, ways, is_once, has_dialled, .. } = &*self.shared;
+        let Shared { address, credentials, spin, ways, receiver, is_once, has_dialled, .. } = &*self.shared;
         let mut current = lock(&self.shared.current);
         loop {
             if let Some(connection) = current.connection.as_ref().filter(|it| it.link.end().is_none()) {
@@ -489,8 +432,15 @@ impl Client {
         current.is_dialling = false;
         has_dialled.notify_all();
         let (path, welcome) = dialled?;
-        let calls = Arc::new(Calls { failed: self.shared.failed.clone(), ..Calls::default() });
-        let link = Link::new(path, Box::new(Handle(calls.clone())), Limits::of_client(*spin));
+        let calls = Calls::counting(self.shared.failed.clone(), receiver.is_none());
+        let limits = Limits { has_loop: receiver.is_some(), ..Limits::of_client(*spin) };
+        let link = Link::new(path, Box::new(Handle(calls.clone())), limits);
+        if let Some(receiver) = receiver {
+            receiver.receive(link.clone(), calls.clone(), *spin);
+            if link.end() == Some(&LinkEnd::Here) {
+                return Err(ConnectError::RuntimeEnded { address: address.to_string() });
+            }
+        }
         let connection =
             Arc::new(Connection { link, welcome, calls, made: Instant::now(), used_us: AtomicU64::new(0) });
         current.connection = Some(connection.clone());
@@ -504,7 +454,7 @@ impl Client {
         let address = Address::Shm(path.name().into());
         let connect = Connect::new(address, Credentials::own_user()).once();
         let client = connect.lazily();
-        let calls = Arc::new(Calls { driver: Driver::of_others(), ..Calls::default() });
+        let calls = Calls::counting(Arc::default(), false);
         let link = Link::new(path, Box::new(Handle(calls.clone())), Limits::of_client(Duration::ZERO));
         let connection = Connection { link, welcome, calls, made: Instant::now(), used_us: AtomicU64::new(0) };
         lock(&client.shared.current).connection = Some(Arc::new(connection));
@@ -523,11 +473,12 @@ impl Client {
 pub(crate) struct Receiver(Weak<Connection>);
 
 impl Receiver {
-    /// Handles what has arrived, and wakes the tasks whose answers are there.
+    /// Handles what has arrived, and wakes the threads and tasks whose answers are there.
     pub(crate) fn receive(&self, scratch: &mut Vec<u8>) {
         let Some(connection) = self.0.upgrade() else { return };
         while connection.link.step(scratch).is_ok_and(|count| count > 0) {}
-        connection.calls.driver.wake_all(connection.link.end().is_some());
+        connection.link.wake_waiting();
+        connection.calls.wake_all(connection.link.end().is_some());
     }
 
     /// Whether there is a connection still.
@@ -547,19 +498,16 @@ impl Connection {
         if was_idle { self.link.look() } else { self.link.end().is_none() }
     }
 
-    /// Takes a number and a slot for a call. While the server allows no more, the call is refused.
+    /// Takes a number for a call. While the server allows no more, the call is refused.
     /// A one-way call waits, as its caller hears of no refusal. Such calls leave some of what the
     /// server allows to others.
     #[inline]
-    fn register(&self, is_one_way: bool, patience: &Patience) -> Result<(u64, Arc<Slot>), CallError<Never>> {
+    fn register(&self, is_one_way: bool, patience: &Patience) -> Result<u64, CallError<Never>> {
         let limit = self.welcome.calls_max as usize;
         let most = if is_one_way { limit.saturating_sub((limit / 8).max(1)).max(1) } else { limit };
-        let register = || {
-            let mut waiting = lock(&self.calls.waiting);
-            (waiting.slots.len() < most).then(|| waiting.add(is_one_way))
-        };
-        if let Some(registered) = register() {
-            return Ok(registered);
+        let register = || self.calls.add(is_one_way, most);
+        if let Some(number) = register() {
+            return Ok(number);
         }
         if !is_one_way {
             return Err(CallError::Busy { limit: limit as u64, what: CALLS_OF_ONE.into() });

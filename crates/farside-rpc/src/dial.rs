@@ -1,10 +1,12 @@
 //! The client's side of a greeting.
 
+use std::collections::VecDeque;
 use std::io::{Error, ErrorKind};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use farside_fabric::FabricError;
 use farside_sys::net::{Interest, MessageSocket, Waker, is_end, tcp, wait_ready};
@@ -137,12 +139,15 @@ fn connect(address: &Address, deadline: Instant) -> std::io::Result<Stream> {
         Address::ShmPath(path) => Ok(Stream::Unix(MessageSocket::connect_path(path)?)),
         Address::Tcp { host, port } => {
             let mut failure = Error::new(ErrorKind::NotFound, format!("the host {host:?} has no address"));
-            for address in (host.as_str(), *port).to_socket_addrs()? {
+            let mut addresses = VecDeque::from(look_up(host, *port, deadline)?);
+            while let Some(address) = addresses.pop_front() {
                 let left = deadline.saturating_duration_since(Instant::now());
                 if left.is_zero() {
                     return Err(ErrorKind::TimedOut.into());
                 }
-                match TcpStream::connect_timeout(&address, left) {
+                // One that does not answer leaves the others their part of the time.
+                let part = (left / (addresses.len() as u32 + 1)).max(Duration::from_millis(1));
+                match TcpStream::connect_timeout(&address, part) {
                     Ok(stream) => {
                         tcp::configure(&stream, SILENCE_MAX)?;
                         return Ok(Stream::Tcp(stream));
@@ -154,6 +159,22 @@ fn connect(address: &Address, deadline: Instant) -> std::io::Result<Stream> {
         }
         Address::File(_) => Err(ErrorKind::InvalidInput.into()),
     }
+}
+
+/// Finds the addresses of a host. The system's function has no deadline, so a thread calls it. The
+/// thread may go on for longer than this function waits.
+fn look_up(host: &str, port: u16, deadline: Instant) -> std::io::Result<Vec<SocketAddr>> {
+    if let Ok(ip) = host.parse::<IpAddr>() {
+        return Ok(vec![(ip, port).into()]);
+    }
+    let (name, (answer, answered)) = (host.to_owned(), mpsc::sync_channel(1));
+    let ask = move || answer.send((name, port).to_socket_addrs().map(Vec::from_iter));
+    thread::Builder::new().name("farside lookup".into()).spawn(ask)?;
+    let found = answered.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+    found.unwrap_or_else(|_| {
+        let why = format!("no name server told the address of {host:?} in time; use its number, or allow more time");
+        Err(Error::new(ErrorKind::HostUnreachable, why))
+    })
 }
 
 /// Waits for a reply, and the descriptor that came with it.

@@ -3,10 +3,11 @@
 //! A door judges each connection when it accepts it, by the user at its other end. A guest that
 //! says nothing costs one descriptor, and is sent away after [`PATIENCE`].
 
+use std::fs::{File, TryLockError};
 use std::io::{Error, ErrorKind, Result};
 use std::net::{TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,8 +33,9 @@ const REFUSED_AFTER: Duration = Duration::from_millis(500);
 /// How many connections of other users and machines may be in their greeting. They cannot keep out
 /// the own user.
 pub(crate) const OUTSIDERS_MAX: u32 = 192;
-/// After this time without an answer from the other machine, a connection has failed.
-pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(5);
+/// After this time without an answer from the other machine, a connection has failed. The system
+/// looks once a second, so a cut is noticed within 5 s.
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(4);
 
 /// A listening socket.
 #[derive(Debug)]
@@ -46,8 +48,8 @@ pub(crate) struct Door {
 #[derive(Debug)]
 enum Listening {
     Unix(Listener),
-    /// Its socket in the file system goes with the door.
-    UnixPath(Listener, PathBuf),
+    /// Its socket in the file system goes with the door, if it is still this one.
+    UnixPath(Listener, PathBuf, Option<FileNumber>),
     Tcp(TcpListener),
 }
 
@@ -59,7 +61,11 @@ impl Door {
     pub(crate) fn open(address: &Address) -> Result<Self> {
         let (listener, address) = match address {
             Address::Shm(name) => (Listening::Unix(Listener::bind(&abstract_name(name))?), address.clone()),
-            Address::ShmPath(path) => (Listening::UnixPath(bind_path(path)?, path.clone()), address.clone()),
+            Address::ShmPath(path) => {
+                let _only = lock_folder(path);
+                let listener = bind_path(path)?;
+                (Listening::UnixPath(listener, path.clone(), number_of(path)), address.clone())
+            }
             Address::Tcp { host, port } => {
                 let listener = bind_tcp(host, *port)?;
                 let port = listener.local_addr()?.port();
@@ -89,7 +95,7 @@ impl Door {
     /// `WouldBlock` if none waits; otherwise the system's error.
     pub(crate) fn accept(&self) -> Result<Guest> {
         let (stream, mut peer) = match &self.listener {
-            Listening::Unix(listener) | Listening::UnixPath(listener, _) => {
+            Listening::Unix(listener) | Listening::UnixPath(listener, ..) => {
                 let socket = listener.accept()?;
                 let identity = socket.peer()?;
                 let peer = Peer { user: Some(identity.uid), process: identity.pid, ..Peer::default() };
@@ -116,7 +122,7 @@ impl Door {
 impl AsFd for Door {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.listener {
-            Listening::Unix(listener) | Listening::UnixPath(listener, _) => listener.as_fd(),
+            Listening::Unix(listener) | Listening::UnixPath(listener, ..) => listener.as_fd(),
             Listening::Tcp(listener) => listener.as_fd(),
         }
     }
@@ -124,11 +130,14 @@ impl AsFd for Door {
 
 impl Drop for Door {
     fn drop(&mut self) {
-        if let Listening::UnixPath(_, path) = &self.listener
+        if let Listening::UnixPath(_, path, number) = &self.listener
             && self.origin.is_here()
         {
-            // It may have been removed already.
-            let _ = std::fs::remove_file(path);
+            let _only = lock_folder(path);
+            // It may have been removed already, and another server may have one there.
+            if number_of(path) == *number {
+                let _ = std::fs::remove_file(path);
+            }
         }
     }
 }
@@ -136,6 +145,30 @@ impl Drop for Door {
 /// The name of a socket in the abstract namespace.
 pub(crate) fn abstract_name(name: &str) -> Vec<u8> {
     format!("farside-rpc/{name}").into_bytes()
+}
+
+/// The device and the number of a file.
+type FileNumber = (u64, u64);
+
+fn number_of(path: &std::path::Path) -> Option<FileNumber> {
+    std::fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
+}
+
+/// Keeps other servers from looking at sockets in the folder of `path`, until the result is
+/// dropped. One that is bound and does not listen yet looks like one that was left behind. Goes on
+/// without if the folder cannot be locked in a second.
+fn lock_folder(path: &std::path::Path) -> Option<File> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let folder = File::open(parent.unwrap_or(std::path::Path::new("."))).ok()?;
+    for _ in 0..1000 {
+        match folder.try_lock() {
+            Ok(()) => return Some(folder),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+            // The file system has no locks.
+            Err(TryLockError::Error(_)) => break,
+        }
+    }
+    None
 }
 
 fn bind_path(path: &std::path::Path) -> Result<Listener> {

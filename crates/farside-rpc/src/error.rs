@@ -56,6 +56,12 @@ pub enum ConnectError {
         /// The address.
         address: String,
     },
+    /// The runtime of tokio that was to receive for the client has ended.
+    #[error("the runtime of tokio that receives for the client of {address} has ended; make a new one in another")]
+    RuntimeEnded {
+        /// The address.
+        address: String,
+    },
     /// The client asked for [RDMA](crate::Connect::rdma), and cannot have it.
     #[error("cannot connect to {address} by RDMA: {cause}")]
     Rdma {
@@ -100,7 +106,7 @@ impl ConnectError {
             Self::Refused { refusal, .. } => matches!(refusal, Refusal::Full { .. } | Refusal::ShuttingDown),
             Self::Failed { .. } => true,
             Self::TimedOut { .. } | Self::Impostor { .. } | Self::OtherUser { .. } | Self::Forked { .. } => false,
-            Self::Rdma { .. } => false,
+            Self::RuntimeEnded { .. } | Self::Rdma { .. } => false,
         }
     }
 }
@@ -110,6 +116,7 @@ fn remedy(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::PermissionDenied => "let this user access the socket, or the file with the address",
         ErrorKind::InvalidData | ErrorKind::InvalidInput => "compare the address with the one that the server prints",
+        ErrorKind::WouldBlock => "the server accepts too slowly; see whether it hangs or is stopped",
         ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable | ErrorKind::AddrNotAvailable => {
             "see whether this machine reaches the server's, and whether a firewall is between them"
         }

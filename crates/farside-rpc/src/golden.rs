@@ -131,4 +131,5 @@ fn answers_and_names_have_fixed_bytes() {
     assert_eq!(refused(5, &[&[1], &[2, 0, 0, 0, 0, 0, 0, 0], &[1, 0, 0, 0, 0, 0, 0, 0]]), too_large);
     assert_eq!(refused(6, &[&text]), Refused::Panicked { message: "a".into() });
     assert_eq!(refused(7, &[]), Refused::ShuttingDown);
+    assert_eq!(refused(8, &[]), Refused::Late);
 }

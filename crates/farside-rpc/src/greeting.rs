@@ -159,15 +159,19 @@ pub enum Refusal {
 
 /// The secret of a token.
 #[derive(Clone)]
-pub(crate) struct Secret(Hmac<Sha256>);
+pub(crate) struct Secret {
+    mac: Hmac<Sha256>,
+    is_empty: bool,
+}
 
 impl Secret {
     pub(crate) fn new(text: &[u8]) -> Self {
-        Self(Hmac::new_from_slice(text).expect("HMAC accepts keys of any length"))
+        let mac = Hmac::new_from_slice(text).expect("HMAC accepts keys of any length");
+        Self { mac, is_empty: text.is_empty() }
     }
 
     fn over(&self, by: Side, client: &Nonce, server: &Nonce) -> Hmac<Sha256> {
-        let mut mac = self.0.clone();
+        let mut mac = self.mac.clone();
         for part in [&by.label()[..], client, server] {
             mac.update(part);
         }
@@ -264,6 +268,11 @@ impl Tokens {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.known.is_empty()
+    }
+
+    /// The name of a token whose secret is empty, so that whoever knows its name has it.
+    pub(crate) fn without_secret(&self) -> Option<&str> {
+        self.known.iter().find(|(_, (secret, _))| secret.is_empty).map(|(name, _)| name.as_str())
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<&(Secret, Vec<String>)> {

@@ -1,5 +1,7 @@
 //! A live server against clients that break the protocol.
 
+use std::io::Write;
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -8,7 +10,7 @@ use farside_wire::{Decoder, Wire};
 use proptest::prelude::*;
 
 use crate::address::Address;
-use crate::answer::{Bind, Bound, DONE, MORE, REFUSED, STREAMED, WITH_MEMORY};
+use crate::answer::{BY_BULK, Bind, Bound, DONE, MORE, REFUSED, Refused, STREAMED, WITH_MEMORY};
 use crate::bulk::{self, Bulk};
 use crate::dial::{Ways, dial};
 use crate::door::{Door, Guest, Policy, Progress};
@@ -18,7 +20,7 @@ use crate::path::Path;
 use crate::remote::Description;
 use crate::segments;
 use crate::stream::WINDOW;
-use crate::{Client, Credentials, Handling, LinkEnd, Never, Server, Service, Stream, Tokens};
+use crate::{Call, Client, Credentials, Handling, LinkEnd, Never, Server, Service, Stream, Tokens};
 
 mod rdma;
 
@@ -136,6 +138,63 @@ fn a_server_survives_any_frames() {
         server.shutdown(Instant::now() + Duration::from_secs(60)).unwrap();
         drop(honest);
     }
+}
+
+/// After the greeting, a stream of frames that was spoiled: noise, bytes that were changed, a wrong
+/// length, an end in the middle of a frame, frames that come twice. An honest client of the same
+/// server notices nothing, and no connection is left.
+#[test]
+fn a_server_survives_any_bytes() {
+    let token = || Credentials::token("hostile", "secret");
+    let tokens = Tokens::new().with("hostile", "secret", ["all"]);
+    let builder = Server::builder().listen("tcp://127.0.0.1:0").unwrap().tokens(tokens).provider(0, service());
+    let server = builder.max_time(Duration::from_millis(100)).pool(2).start().unwrap();
+    let address = server.addresses()[0].clone();
+    let honest = Client::connect(address.to_string(), token()).unwrap();
+    let echo = honest.procedure::<u64, u64, Never>("target", 0, "echo");
+    let number_of = |name: &str| server.stats().iter().position(|stats| stats.name == name).unwrap() as u32;
+    let [echo_number, pull_number] = ["target/0/echo", "target/0/pull"].map(number_of);
+    let until = || Instant::now() + Duration::from_secs(60);
+    let mut next = random();
+    for round in 0..200_u64 {
+        let mut bytes = Vec::new();
+        for id in 1..=4 {
+            let memory = (vec![(id, 5_u64, Some(vec![1_u8; 5]), Vec::<u8>::new(), None::<u64>, false)], 0_u32);
+            let (procedure, status, body) = match id % 2 {
+                0 => (echo_number, 0, farside_wire::encode(&round, Vec::new())),
+                _ => (pull_number, WITH_MEMORY, farside_wire::encode(&memory, Vec::new())),
+            };
+            let head = Head { procedure, status, ..Head::new(Kind::Call, id).with_value(1_000_000) };
+            bytes.extend(farside_wire::encode(&(body.len() as u32), Vec::new()));
+            bytes.extend(head.to_bytes());
+            bytes.extend(body);
+        }
+        let place = next() as usize % bytes.len();
+        match round % 5 {
+            0 => bytes = (0..next() % 10_000).map(|_| next() as u8).collect(),
+            1 => (0..1 + next() % 4).for_each(|_| bytes[(next() as usize) % place.max(1)] ^= 1 << (next() % 8)),
+            2 => {
+                bytes.splice(..4, farside_wire::encode(&((next() >> (next() % 64)) as u32), Vec::new())).for_each(drop)
+            }
+            3 => bytes.truncate(place),
+            _ => bytes.extend_from_within(place..),
+        }
+        let (path, _) = dial(&address, &token(), &Ways::default(), until()).unwrap();
+        let mut stream = TcpStream::from(path.descriptors().0.try_clone_to_owned().unwrap());
+        // The server may have ended the connection in between.
+        let _ = stream.write(&bytes);
+        if next().is_multiple_of(2) {
+            let _ = stream.write(&bytes);
+            let _ = path.receive(&mut Vec::new(), 100, &mut |_, _| {});
+        }
+        assert_eq!(echo.call(&round), Ok(round));
+    }
+    let end = until();
+    while server.dump().connections.len() > 1 {
+        assert!(Instant::now() < end, "{:?}", server.dump());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    server.shutdown(until()).unwrap();
 }
 
 /// Receives frames until `wanted` returns something.
@@ -346,6 +405,128 @@ fn pushes_to_a_client_that_does_not_read_are_bounded() {
             assert!(Instant::now() < until, "the client that has gone is kept");
             std::thread::sleep(Duration::from_millis(1));
         }
+        drop(honest);
+        server.shutdown(until).unwrap();
+    }
+}
+
+/// Clients whose long arguments do not arrive. They occupy no thread, and their calls end when they
+/// are cancelled, at their deadline, and with their connections.
+#[test]
+fn long_arguments_that_do_not_arrive_occupy_no_thread() {
+    for address in [format!("shm:silent-{}", std::process::id()), "tcp://127.0.0.1:0".into()] {
+        let tokens = Tokens::new().with("silent", "secret", ["all"]);
+        let builder = Server::builder().listen(&address).unwrap().tokens(tokens).provider(0, service());
+        let server = builder.pool(2).max_threads(2).start().unwrap();
+        let address = server.addresses()[0].clone();
+        let until = Instant::now() + Duration::from_secs(60);
+        let token = || Credentials::token("silent", "secret");
+        let procedure = server.stats().iter().position(|stats| stats.name == "target/0/pull").unwrap() as u32;
+        let call = |path: &dyn Path, number: u64, time: Duration| {
+            let head = Head::new(Kind::Call, number << 32 | number).with_value(time.as_micros() as u64);
+            let memory = Description {
+                number: 1 << 32,
+                bytes: 1 << 20,
+                inline: None,
+                segments: Vec::new(),
+                shared: None,
+                may_write: false,
+            };
+            let body = farside_wire::encode(&memory, Vec::new());
+            path.send(Head { procedure, ..head }.with_status(BY_BULK), &[&body]).unwrap();
+        };
+        let silent: Vec<_> = (0..4).map(|_| dial(&address, &token(), &Ways::default(), until).unwrap().0).collect();
+        for path in &silent {
+            (0..5).for_each(|number| call(&**path, number, Duration::from_secs(50)));
+        }
+        let honest = Client::connect(address.to_string(), token()).unwrap().deadline(Duration::from_secs(50));
+        let pull = honest.procedure::<Bulk<bulk::Read>, u64, String>("target", 0, "pull");
+        for _ in 0..50 {
+            assert_eq!(pull.call(&vec![1; 100_000].into()), Ok(100_000));
+        }
+        let wait_for = |calls: usize| {
+            while server.dump().calls.len() != calls {
+                assert!(Instant::now() < until, "not {calls} calls: {:?}", server.dump().calls);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        wait_for(20);
+        assert!(server.dump().calls.iter().all(|call| call.running.is_none()), "no handler has begun");
+        silent[0].send(Head::new(Kind::Cancel, 0), &[]).unwrap();
+        silent[1].send(Head::new(Kind::Cancel, 1 << 32 | 1), &[]).unwrap();
+        wait_for(18);
+        call(&*silent[2], 9, Duration::from_millis(20));
+        let mut scratch = Vec::new();
+        let mut answer = None;
+        while answer.is_none() {
+            assert!(Instant::now() < until, "no answer in a minute");
+            let mut take = |head: Head, body: &[u8]| {
+                if head.kind == Kind::Answer && head.id == 9 << 32 | 9 {
+                    answer = Some((head.status, farside_wire::decode::<Refused>(Decoder::new(body), 0)));
+                }
+            };
+            silent[2].receive(&mut scratch, 1, &mut take).unwrap();
+        }
+        // It did not run.
+        assert_eq!(answer, Some((REFUSED, Ok(Refused::Expired))));
+        drop(silent);
+        wait_for(0);
+        assert_eq!(pull.call(&vec![1; 100_000].into()), Ok(100_000));
+        drop(honest);
+        server.shutdown(until).unwrap();
+    }
+}
+
+/// Clients that call and read no answer. What waits for all of them is bounded: their calls are
+/// busy from half of the limit on, and they lose their connections beyond it. Others are served.
+#[test]
+fn what_waits_for_all_clients_is_bounded() {
+    const MAX: u64 = 4 << 20;
+    const RESULT: usize = 60_000;
+    for address in [format!("shm:deaf-together-{}", std::process::id()), "tcp://127.0.0.1:0".into()] {
+        let tokens = Tokens::new().with("deaf", "secret", ["all"]);
+        let bytes = |_: &Call, (): ()| Ok::<_, Never>(vec![7_u8; RESULT]);
+        let service = Service::new("target").procedure("bytes", Handling::Inline, bytes);
+        let builder = Server::builder().listen(&address).unwrap().tokens(tokens).provider(0, service);
+        let server = builder.max_unsent_bytes(MAX).start().unwrap();
+        let address = server.addresses()[0].clone();
+        let until = Instant::now() + Duration::from_secs(60);
+        let token = || Credentials::token("deaf", "secret");
+        let stats = || server.stats().into_iter().find(|stats| stats.name == "target/0/bytes").unwrap();
+        let procedure = server.stats().iter().position(|stats| stats.name == "target/0/bytes").unwrap() as u32;
+        let unsent = || server.dump().connections.iter().map(|connection| connection.backlog_bytes).sum::<u64>();
+        let wait_until = |what: &str, done: &mut dyn FnMut() -> bool| {
+            while !done() {
+                assert!(Instant::now() < until, "{what}: {} bytes wait, {:?}", unsent(), stats());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        let deaf: Vec<_> = (0..4).map(|_| dial(&address, &token(), &Ways::default(), until).unwrap().0).collect();
+        let mut calls = 0;
+        let mut call = |path: &dyn Path| {
+            calls += 1;
+            let head = Head::new(Kind::Call, calls << 32 | calls).with_value(60_000_000);
+            path.send(Head { procedure, ..head }, &[])
+        };
+        // Each can have what is allowed for one.
+        for _ in 0..200 {
+            deaf.iter().for_each(|path| call(&**path).unwrap());
+        }
+        wait_until("calls are refused", &mut || stats().refused > 0);
+        wait_until("all are answered", &mut || stats().done + stats().refused == 800);
+        assert!(unsent() < MAX / 2 + 100 * 800 + 5 * RESULT as u64, "{} bytes wait", unsent());
+
+        let honest = Client::connect(address.to_string(), token()).unwrap();
+        let bytes = honest.procedure::<(), Vec<u8>, Never>("target", 0, "bytes");
+        let is_served = || bytes.call(&()).is_ok_and(|bytes| bytes.len() == RESULT);
+        (0..100).for_each(|_| assert!(is_served()));
+        // Refusals wait to be sent, too.
+        wait_until("they lose their connections", &mut || {
+            // A client that does not look hears of no end.
+            deaf.iter().for_each(|path| (0..100).for_each(|_| drop(call(&**path))));
+            server.connection_count() == 1
+        });
+        assert!(is_served() && unsent() < MAX / 2, "{} bytes wait", unsent());
         drop(honest);
         server.shutdown(until).unwrap();
     }

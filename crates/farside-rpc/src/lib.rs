@@ -101,7 +101,7 @@ mod watched;
 pub use address::{Address, AddressError};
 pub use bulk::Bulk;
 pub use call::Call;
-pub use client::{Client, Connect, Encoded, Pending, Procedure, Signature, Stub};
+pub use client::{Client, Connect, Encoded, EncodedItems, Pending, Procedure, Signature, Stub};
 pub use error::{CallError, ConnectError, Never, Ran, Stage};
 /// # Examples
 /// ```

@@ -5,8 +5,11 @@
 //!
 //! One thread at a time receives: it *leads* ([`waiting`]).
 
+#[cfg(test)]
+mod conformance;
 mod registered;
 mod transfer;
+mod unsent;
 mod waiting;
 
 use std::collections::VecDeque;
@@ -25,7 +28,8 @@ use farside_wire::Wire;
 pub(crate) use self::registered::Local;
 pub(crate) use self::transfer::Fetching;
 pub use self::transfer::TransferError;
-pub(crate) use self::waiting::{Patience, WaitEnd, follow_turns};
+pub(crate) use self::unsent::Unsent;
+pub(crate) use self::waiting::{Cancellation, Patience, WaitEnd, follow_turns};
 use crate::area::{Area, FillError, Refusal};
 use crate::frame::{AFTER_READS, BODY_BYTES_MAX, Fetch, HEAD_BYTES, Head, Kind, PIECE_BYTES, Take};
 use crate::memory::Allocated;
@@ -40,7 +44,7 @@ pub(crate) const FETCH_BYTES_MAX: u64 = 1 << 20;
 /// The most bytes that one `Take` offers.
 const OFFER_BYTES: usize = 4 << 20;
 /// The most bytes in the backlog for which this side serves a `Fetch` or goes on with a push.
-const BACKLOG_BYTES_MAX: usize = 16 << 20;
+const BACKLOG_BYTES_MAX: usize = 2 << 20;
 /// The most `Fetch`es that wait until less is to be sent. A transfer has at most four under way.
 const DEFERRED_MAX: usize = 4096;
 /// The most frames that one step receives, so that other connections get their turn.
@@ -88,6 +92,8 @@ pub(crate) struct Link {
     /// The tasks that do.
     paused: Mutex<Vec<Task>>,
     limits: Limits,
+    /// The bytes that the server's [`Unsent`] has counted for this link.
+    unsent_bytes: AtomicUsize,
     /// Wakes the leading thread, where there is no loop.
     poke: Option<Waker>,
     /// Whether the peer has failed to read this side's memory directly, as some systems forbid it.
@@ -97,32 +103,34 @@ pub(crate) struct Link {
 }
 
 /// What differs between the links of clients and of servers.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Limits {
     /// Whether the other end is a client. A client does not push.
     pub(crate) serves: bool,
-    /// Whether a loop receives for all threads.
+    /// Whether a loop receives for all threads: the server's, or a task of the client.
     pub(crate) has_loop: bool,
     /// For how long a waiting thread looks before it sleeps.
     pub(crate) spin: Duration,
     /// The link ends if more waits to be sent.
     pub(crate) backlog_bytes: usize,
+    /// What waits on all links of a server.
+    pub(crate) unsent: Option<Arc<Unsent>>,
 }
 
 impl Limits {
     /// The limits of a client.
     pub(crate) fn of_client(spin: Duration) -> Self {
-        Self { serves: false, has_loop: false, spin, backlog_bytes: usize::MAX }
+        Self { serves: false, has_loop: false, spin, backlog_bytes: usize::MAX, unsent: None }
     }
 
     /// The limits of a server that allows this number of calls and has this number of threads for
     /// handlers, or none, so that its loop runs them.
-    pub(crate) fn of_server(threads: usize, spin: Duration, calls_max: u32) -> Self {
+    pub(crate) fn of_server(threads: usize, spin: Duration, calls_max: u32, unsent: Arc<Unsent>) -> Self {
         let answers = (calls_max as usize).saturating_mul(BODY_BYTES_MAX + HEAD_BYTES);
         // A handler that pushes adds a block to a backlog that is not full.
         let pushes = (threads + 1).saturating_mul(2 * FETCH_BYTES_MAX as usize);
         let backlog_bytes = answers.saturating_add(pushes).saturating_add(2 * BACKLOG_BYTES_MAX);
-        Self { serves: true, has_loop: threads > 0, spin, backlog_bytes }
+        Self { serves: true, has_loop: threads > 0, spin, backlog_bytes, unsent: Some(unsent) }
     }
 }
 
@@ -142,6 +150,8 @@ struct Exposed {
     task: Option<Task>,
     /// Whether it is memory in a result, which the peer has until it releases it or the link ends.
     is_in_result: bool,
+    /// Whether it is memory of an argument, which comes back when the peer releases it.
+    is_argument: bool,
 }
 
 /// Memory of this side that the peer maps.
@@ -188,6 +198,7 @@ impl Link {
             has_paused: AtomicBool::new(false),
             paused: Mutex::default(),
             limits,
+            unsent_bytes: AtomicUsize::new(0),
             poke,
             peer_cannot_read: AtomicBool::new(false),
             cannot_read_peer: AtomicBool::new(false),
@@ -234,6 +245,7 @@ impl Link {
         });
         if is_new {
             self.upper.ended(end);
+            self.count_unsent();
             self.withdraw_results();
             self.tell_followers();
             let tasks: Vec<_> = lock(&self.exposed).values().filter_map(|exposed| exposed.task.take()).collect();
@@ -254,6 +266,7 @@ impl Link {
         debug_assert!(body.iter().map(|part| part.len()).sum::<usize>() <= BODY_BYTES_MAX, "bodies are short");
         // What arrived before a failure is still to be received, so the link does not end here.
         self.path.send(head, body)?;
+        self.count_unsent();
         if self.poke.is_some() && self.path.backlog_bytes() > 0 {
             self.poke_leader();
         }
@@ -287,6 +300,7 @@ impl Link {
             self.tell_followers();
             self.wake_paused();
         }
+        self.count_unsent();
         let failure = match (fault, received) {
             (None, Ok(count)) => return Ok(count),
             (Some(fault), _) | (None, Err(fault)) => fault,
@@ -321,9 +335,31 @@ impl Link {
         })
     }
 
-    /// Whether so much waits to be sent that transfers pause.
+    /// Whether so much waits to be sent that transfers pause: on this link, or on all links of a
+    /// server and some of it here.
     fn is_full(&self) -> bool {
-        self.path.backlog_bytes() > BACKLOG_BYTES_MAX
+        self.path.backlog_bytes() > BACKLOG_BYTES_MAX || self.is_crowded()
+    }
+
+    /// Whether something waits to be sent here, and much on all links of the server.
+    #[inline]
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.limits.unsent.as_ref().is_some_and(|unsent| unsent.is_crowded()) && self.path.backlog_bytes() > 0
+    }
+
+    /// The bytes that are counted as waiting to be sent.
+    pub(crate) fn unsent_bytes(&self) -> usize {
+        self.unsent_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Counts what waits to be sent. On a link that has ended, nothing does.
+    #[inline]
+    fn count_unsent(&self) {
+        let Some(unsent) = &self.limits.unsent else { return };
+        let now = if self.end.get().is_none() { self.path.backlog_bytes() } else { 0 };
+        if now != self.unsent_bytes() {
+            unsent.change(self.unsent_bytes.swap(now, Ordering::Relaxed), now);
+        }
     }
 
     #[inline]
@@ -335,7 +371,7 @@ impl Link {
             Kind::Take => self.serve_take(head, decode(body)?)?,
             Kind::Settle => self.settle(head)?,
             Kind::Ack => self.operation_ended(head.id, head.status),
-            Kind::Release => drop(self.withdraw(head.id)),
+            Kind::Release => self.released(head.id),
             Kind::Forget => {
                 if let Some(direct) = self.path.direct() {
                     direct.forget(head.id);
@@ -365,11 +401,25 @@ impl Link {
     /// Exposes memory to the peer. Returns its number, and whether the peer may read it directly.
     pub(crate) fn expose(self: &Arc<Self>, area: Arc<Area>) -> (u64, bool) {
         let may_be_revoked = area.is_lent();
-        self.expose_as(area, may_be_revoked)
+        self.expose_as(Exposed::default(), area, may_be_revoked)
     }
 
-    fn expose_as(self: &Arc<Self>, area: Arc<Area>, may_be_revoked: bool) -> (u64, bool) {
-        let exposed = Exposed { area: Some(area.clone()), ..Exposed::default() };
+    /// Exposes memory of an argument, until the call ends or the peer releases it.
+    pub(crate) fn expose_argument(self: &Arc<Self>, area: Arc<Area>) -> (u64, bool) {
+        let may_be_revoked = area.is_lent();
+        self.expose_as(Exposed { is_argument: true, ..Exposed::default() }, area, may_be_revoked)
+    }
+
+    /// The peer needs memory no longer.
+    fn released(&self, number: u64) {
+        let is_argument = lock(&self.exposed).get(number).is_some_and(|exposed| exposed.is_argument);
+        if let Some(area) = self.withdraw(number).filter(|_| is_argument) {
+            area.come_back();
+        }
+    }
+
+    fn expose_as(self: &Arc<Self>, exposed: Exposed, area: Arc<Area>, may_be_revoked: bool) -> (u64, bool) {
+        let exposed = Exposed { area: Some(area.clone()), ..exposed };
         let mut table = lock(&self.exposed);
         let number = table.insert(exposed);
         self.exposed_count.store(table.len(), Ordering::Relaxed);
@@ -400,10 +450,7 @@ impl Link {
 
     /// Exposes memory that the peer has until it releases it, or until the link ends.
     pub(crate) fn expose_in_result(self: &Arc<Self>, area: Arc<Area>) -> (u64, bool) {
-        let exposed = self.expose_as(area, true);
-        if let Some(exposed) = lock(&self.exposed).get(exposed.0) {
-            exposed.is_in_result = true;
-        }
+        let exposed = self.expose_as(Exposed { is_in_result: true, ..Exposed::default() }, area, true);
         if self.end.get().is_some() {
             self.withdraw_results();
         }
@@ -481,6 +528,7 @@ impl Link {
         drop(table);
         task.into_iter().for_each(Task::wake);
         self.tell_followers();
+        transfer::let_others_run(head.value.saturating_add(body.len() as u64));
     }
 
     fn settle(self: &Arc<Self>, head: Head) -> Result<(), LinkEnd> {
@@ -573,6 +621,7 @@ impl Link {
             }
             done += bytes as u64;
         }
+        transfer::let_others_run(done);
         Ok(Ok(()))
     }
 
@@ -605,6 +654,7 @@ impl Link {
         }
         let segments: Vec<_> = segments.range(0, bytes).collect();
         let filled = fill(bytes, &mut |parts| direct.read(index(take.operation), take.operation, &segments, parts));
+        transfer::let_others_run(bytes as u64);
         filled.map_err(|error| match error {
             FillError::Refused(refusal) => status_of(refusal),
             FillError::Failed(_) => UNREADABLE,
@@ -635,6 +685,10 @@ impl Drop for Link {
             }
         }
         self.path.close();
+        // A thread may have sent something while another one has ended the link.
+        if let Some(unsent) = &self.limits.unsent {
+            unsent.change(*self.unsent_bytes.get_mut(), 0);
+        }
     }
 }
 

@@ -1,11 +1,13 @@
 //! [`Path`]: what carries the frames of one connection.
 //!
 //! In Mercury's terms (III-B), a `Call` is an unexpected message and an `Answer` an expected one.
-//! Reads and writes of registered memory are `Fetch`, `Data` and `Settle` frames, or direct reads
-//! where a path has them.
+//! `Cancel` cancels. Reads and writes of registered memory are `Fetch`, `Take`, `Data` and `Settle`
+//! frames, which every path carries. A path may do better: [`Path::direct`] and [`Path::rdma`]. The
+//! [link](crate::link) chooses. Tests hold both to the same suites: `path/conformance.rs` and
+//! `link/conformance.rs`.
 
 #[cfg(test)]
-mod conformance;
+pub(crate) mod conformance;
 pub(crate) mod rdma;
 pub(crate) mod shm;
 pub(crate) mod simulated;
@@ -92,6 +94,12 @@ pub(crate) trait Path: Send + Sync + fmt::Debug {
     /// nothing is under way, and on other paths.
     fn pass_time(&self) -> bool {
         false
+    }
+
+    /// Whether the calling thread may receive. On a simulated path, only the one that lets time
+    /// pass may.
+    fn may_receive(&self) -> bool {
+        true
     }
 
     /// The number of bytes that wait in the backlog. While there are some, the socket tells when

@@ -66,7 +66,7 @@ impl Remote {
     pub(crate) fn patience(&self) -> Patience {
         match &self.holder {
             Holder::Handler(call) => call.patience(),
-            Holder::Caller { time, .. } => Patience { deadline: Instant::now() + *time, cancelled: None },
+            Holder::Caller { time, .. } => Patience::until(Instant::now() + *time),
         }
     }
 
@@ -230,7 +230,7 @@ fn describe<'a>(link: &Arc<Link>, areas: impl Iterator<Item = &'a Arc<Area>>, is
                 inline = area.copy_out(0, &mut copied).is_ok().then_some(copied);
             }
             let (number, is_marked) =
-                if is_in_result { link.expose_in_result(area.clone()) } else { link.expose(area.clone()) };
+                if is_in_result { link.expose_in_result(area.clone()) } else { link.expose_argument(area.clone()) };
             let is_direct = is_marked && inline.is_none();
             let is_registered = bytes >= RDMA_BYTES_MIN as u64 && link.path().rdma().is_some();
             let is_shared = is_direct || inline.is_none() && is_registered;
@@ -333,6 +333,17 @@ pub(crate) fn pull_described(
     let mut bytes = room_for(memory.bytes)?;
     Shown { link, memory, segments }.pull(0, &mut bytes, patience)?;
     Ok(bytes)
+}
+
+/// The same for arguments, in the task of a call.
+pub(crate) async fn pull_described_async(
+    link: Arc<Link>,
+    memory: Description,
+    call: Call,
+) -> Result<Vec<u8>, TransferError> {
+    let segments = Segments::unpack(&memory.segments).unwrap_or_default();
+    let room = room_for(memory.bytes)?;
+    Remote { holder: Holder::Handler(call), link, memory, segments }.pull_async(0, room).await
 }
 
 /// Memory for a size that the peer claims.

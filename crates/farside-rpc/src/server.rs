@@ -39,7 +39,7 @@ pub use self::turns::{Monitor, Turns};
 use crate::address::{Address, AddressError};
 use crate::door::{Door, Policy};
 use crate::greeting::{Nearby, Tokens};
-use crate::link::{Limits, lock};
+use crate::link::{Limits, Unsent, lock};
 use crate::path::rdma::{Rdma, RdmaDoor};
 use crate::service::Service;
 
@@ -55,6 +55,7 @@ struct Shared {
     held: Arc<Held>,
     /// The most bytes that are held for one connection.
     connection_bytes_max: u64,
+    unsent: Arc<Unsent>,
     waker: Waker,
     /// No new connection or call is accepted.
     is_closing: AtomicBool,
@@ -72,7 +73,7 @@ struct Shared {
 
 impl Shared {
     fn limits(&self) -> Limits {
-        Limits::of_server(self.pool, self.spin, self.policy.calls_max)
+        Limits::of_server(self.pool, self.spin, self.policy.calls_max, self.unsent.clone())
     }
 }
 
@@ -84,7 +85,7 @@ pub enum StartError {
     #[error(transparent)]
     Address(#[from] AddressError),
     /// Another process listens at the address, or the system refuses it.
-    #[error("cannot listen at {address}: {cause}{}", if cause.kind() == io::ErrorKind::AddrInUse { "; another server has it" } else { "" })]
+    #[error("cannot listen at {address}: {cause}{}", if cause.kind() == io::ErrorKind::AddrInUse { "; another server has it: stop that one, or choose another address" } else { "; choose an address that this user may have on this machine" })]
     Listen {
         /// The address.
         address: String,
@@ -97,11 +98,19 @@ pub enum StartError {
         /// The address.
         address: String,
     },
+    /// A token whose secret is empty.
+    #[error(
+        "the secret of the token {token:?} is empty, so everyone has it: give it one, of 32 random bytes for instance"
+    )]
+    EmptySecret {
+        /// The name of the token.
+        token: String,
+    },
     /// No address to listen at.
     #[error("the server has no address: call Builder::listen")]
     NoAddress,
     /// Two services with one name under one provider.
-    #[error("the service {service:?} was added twice under provider {provider}")]
+    #[error("the service {service:?} was added twice under provider {provider}: give each a provider of its own")]
     Twice {
         /// The service.
         service: String,
@@ -112,7 +121,7 @@ pub enum StartError {
     #[error("cannot offer RDMA: {0}")]
     Rdma(#[from] FabricError),
     /// The system refused something.
-    #[error("cannot start the server: {0}")]
+    #[error("cannot start the server: {0}; look for what this process lacks, such as descriptors, threads or memory")]
     System(#[from] io::Error),
 }
 
@@ -130,6 +139,7 @@ pub struct Builder {
     max_bytes: u64,
     max_connection_bytes: Option<u64>,
     max_total_bytes: Option<u64>,
+    max_unsent_bytes: Option<u64>,
     max_time: Duration,
     spin: Duration,
     rdma: Option<RdmaDoor>,
@@ -218,8 +228,8 @@ impl Builder {
     /// default is four times [`max_bytes`](Self::max_bytes).
     ///
     /// Further calls are [`Busy`](crate::CallError::Busy) and do not run. A result is held in any
-    /// case, because its call has run. Bytes that wait to be sent have limits of their own: a
-    /// client that does not read loses its connection.
+    /// case, because its call has run. Bytes that wait to be sent have a
+    /// [limit of their own](Self::max_unsent_bytes).
     #[must_use]
     pub fn max_connection_bytes(mut self, bytes: u64) -> Self {
         self.max_connection_bytes = Some(bytes.max(1));
@@ -231,6 +241,28 @@ impl Builder {
     #[must_use]
     pub fn max_total_bytes(mut self, bytes: u64) -> Self {
         self.max_total_bytes = Some(bytes.max(1));
+        self
+    }
+
+    /// The most bytes that wait to be sent on all connections together, because clients read
+    /// slowly. The default is 16 times [`max_bytes`](Self::max_bytes).
+    ///
+    /// While more than half of it waits, connections for which some wait get no more work: their
+    /// calls are [`Busy`](crate::CallError::Busy) and do not run, and the transfers of their bulk
+    /// data pause. Beyond it, those connections end for which the most waits, at least an equal
+    /// share. A single connection ends, too, when so much waits that its calls cannot have asked
+    /// for it: by default some 50 MiB, and 2 MiB for each thread of the [pool](Self::pool).
+    ///
+    /// ```
+    /// use farside_rpc::Server;
+    ///
+    /// let name = format!("shm:frugal-{}", std::process::id());
+    /// let server = Server::builder().listen(name)?.max_unsent_bytes(256 << 20).start()?;
+    /// # Ok::<(), farside_rpc::server::StartError>(())
+    /// ```
+    #[must_use]
+    pub fn max_unsent_bytes(mut self, bytes: u64) -> Self {
+        self.max_unsent_bytes = Some(bytes.max(1));
         self
     }
 
@@ -276,16 +308,17 @@ impl Builder {
         let pool = self.pool;
         let mut turns = self.build(pool)?;
         let shared = turns.shared().clone();
-        let addresses = turns.addresses();
-        let mut threads = Vec::new();
+        let (addresses, origin) = (turns.addresses(), Origin::here());
+        // After a failure, this ends the threads that were started.
+        let mut server = Server { shared: shared.clone(), receiver: None, threads: Vec::new(), addresses, origin };
         for index in 0..pool {
             let shared = shared.clone();
             let thread = std::thread::Builder::new().name(format!("farside rpc {index}"));
-            threads.push(thread.spawn(move || shared.queue.serve())?);
+            server.threads.push(thread.spawn(move || shared.queue.serve())?);
         }
         let thread = std::thread::Builder::new().name("farside rpc".into());
-        let receiver = thread.spawn(move || turns.serve())?;
-        Ok(Server { shared, receiver: Some(receiver), threads, addresses, origin: Origin::here() })
+        server.receiver = Some(thread.spawn(move || turns.serve())?);
+        Ok(server)
     }
 
     /// Prepares a server that does its work when the program calls [`Turns::turn`].
@@ -308,9 +341,13 @@ impl Builder {
         if let Some(door) = self.doors.iter().find(|door| door.is_network() && self.tokens.is_empty()) {
             return Err(StartError::NoTokens { address: door.address().to_string() });
         }
+        if let Some(token) = self.tokens.without_secret() {
+            return Err(StartError::EmptySecret { token: token.into() });
+        }
         let incarnation = u64::from_le_bytes(random_bytes()?);
         let connection_bytes_max = self.max_connection_bytes.unwrap_or(self.max_bytes.saturating_mul(4));
         let total_bytes_max = self.max_total_bytes.unwrap_or(self.max_bytes.saturating_mul(16));
+        let unsent_bytes_max = self.max_unsent_bytes.unwrap_or(self.max_bytes.saturating_mul(16));
         let registry = Registry::new(self.services)?;
         let mut announced = Vec::new();
         if let Some(first) = self.doors.first().map(Door::address) {
@@ -335,6 +372,7 @@ impl Builder {
             connection_count: AtomicUsize::new(0),
             held: Arc::new(Held::of_server(total_bytes_max)),
             connection_bytes_max,
+            unsent: Arc::new(Unsent::new(usize::try_from(unsent_bytes_max).unwrap_or(usize::MAX))),
             waker: Waker::new()?,
             is_closing: AtomicBool::new(false),
             is_ended: AtomicBool::new(false),
@@ -390,6 +428,7 @@ impl Server {
             max_bytes: 64 << 20,
             max_connection_bytes: None,
             max_total_bytes: None,
+            max_unsent_bytes: None,
             max_time: Duration::from_secs(3600),
             spin: Duration::ZERO,
             rdma: None,

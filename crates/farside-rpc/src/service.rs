@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use farside_wire::{Decoder, Encoder, Schema, Wire};
 
+use crate::answer::Refused;
 use crate::area::Area;
 use crate::bulk::{self, Access};
 use crate::call::Call;
@@ -92,8 +93,8 @@ impl Beside {
     }
 }
 
-/// An `async` handler that runs.
-pub(crate) type Later = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+/// An `async` handler that runs, or a call whose arguments have yet to arrive.
+pub(crate) type Later = Pin<Box<dyn Future<Output = Result<Outcome, Refused>> + Send>>;
 
 impl Outcome {
     fn of<T: Wire, E: Wire>(result: Result<T, E>, out: Vec<u8>) -> Self {
@@ -185,7 +186,7 @@ impl Service {
     {
         let run = move |call: &Call, arguments: A, out| {
             let result = handler(call.clone(), arguments);
-            Outcome::Later(Box::pin(async { Outcome::of(result.await, out) }))
+            Outcome::Later(Box::pin(async { Ok(Outcome::of(result.await, out)) }))
         };
         self.add::<A, T, E>(name.into(), Handling::Pooled, run)
     }

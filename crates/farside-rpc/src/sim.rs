@@ -101,6 +101,13 @@ impl Simulation {
         Ok(client)
     }
 
+    /// Cuts a connection off, now: both sides find that it has ended, and what is under way is
+    /// lost. `number` is that of the connection, in the order in which they were made, from 0.
+    /// Nothing happens if it has ended.
+    pub fn cut(&self, number: u64) {
+        self.inner.network.cut(2 * number);
+    }
+
     /// Lets time pass until something arrives, and has it worked on. Waiting for a call does the
     /// same. Returns false if nothing is under way.
     pub fn step(&self) -> bool {

@@ -41,7 +41,8 @@ const INTERRUPTIONS_MAX: u32 = 10_000;
 /// its users end.
 #[derive(Debug)]
 pub struct SharedMemory {
-    fd: OwnedFd,
+    /// `None` once it is [closed](Self::close_fd).
+    fd: Option<OwnedFd>,
     base: NonNull<u8>,
     bytes: usize,
     pages: Pages,
@@ -218,11 +219,11 @@ impl SharedMemory {
             unsafe { pages::fill_with_transparent(memory.base, bytes) };
         }
         if !on_demand {
-            reserve(&memory.fd, bytes, pages.huge_bytes).map_err(failed("fallocate"))?;
+            reserve(memory.fd(), bytes, pages.huge_bytes).map_err(failed("fallocate"))?;
         }
         let against_writing = if is_ours_to_write { SealFlags::FUTURE_WRITE } else { SealFlags::empty() };
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL | against_writing;
-        rustix::fs::fcntl_add_seals(&memory.fd, seals).map_err(failed("sealing"))?;
+        rustix::fs::fcntl_add_seals(memory.fd(), seals).map_err(failed("sealing"))?;
         if pages.kind == PageKind::Transparent {
             memory.pages = pages::of_filled(memory.base, bytes);
         }
@@ -230,7 +231,7 @@ impl SharedMemory {
             // The kernel reports the nodes of mapped pages only.
             // SAFETY: the mapping is of a memory file, is new, and only this function knows it.
             unsafe { pages::fill(memory.base, bytes) };
-            let page_bytes = pages::of_file(&memory.fd, bytes).map_err(failed("fstatfs"))?.0;
+            let page_bytes = pages::of_file(memory.fd(), bytes).map_err(failed("fstatfs"))?.0;
             memory.node = numa::node_of(memory.base, bytes, page_bytes);
         }
         Ok(memory)
@@ -287,7 +288,7 @@ impl SharedMemory {
         // memory as if it were this process. If the system refuses, the child gets it.
         // SAFETY: the mapping is new, and only this function knows it; it stays as it is here.
         let _ = unsafe { rustix::mm::madvise(base.as_ptr().cast(), bytes, Advice::LinuxDontFork) };
-        Ok(Self { fd, base, bytes, pages, node: None, origin: Origin::here() })
+        Ok(Self { fd: Some(fd), base, bytes, pages, node: None, origin: Origin::here() })
     }
 
     /// The address of the first byte. Other processes may write these bytes at any time: access
@@ -315,8 +316,16 @@ impl SharedMemory {
     }
 
     /// The descriptor, which can be sent to a peer.
+    ///
+    /// # Panics
+    /// After [`close_fd`](Self::close_fd).
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.fd.as_ref().expect("the descriptor was closed here").as_fd()
+    }
+
+    /// Closes the descriptor, where no further peer gets it. The memory stays mapped.
+    pub fn close_fd(&mut self) {
+        self.fd = None;
     }
 }
 

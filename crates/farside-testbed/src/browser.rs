@@ -68,6 +68,8 @@ impl Browser {
             "--disable-background-networking",
             "--disable-component-update",
             "--disable-sync",
+            // Names of other sites, which lead to servers of the tests.
+            "--host-resolver-rules=MAP *.example 127.0.0.1",
             &profile,
             &size,
         ];
@@ -125,6 +127,11 @@ impl Browser {
         let device = json!({ "width": width, "height": height, "deviceScaleFactor": 2, "mobile": true });
         let command = json!({ "cmd": "Emulation.setDeviceMetricsOverride", "params": device });
         self.of_session("POST", "/goog/cdp/execute", &command);
+    }
+
+    /// Has scripts run in the frame of this number in the page, or in the page itself.
+    pub fn enter(&self, frame: Option<u32>) {
+        self.of_session("POST", "/frame", &json!({ "id": frame }));
     }
 
     /// Runs a script in the page and returns its value.

@@ -19,12 +19,14 @@ use std::sync::atomic::{AtomicU16, Ordering};
 pub mod browser;
 mod command;
 mod failure;
+mod holdings;
 mod left_out;
 pub mod netns;
 mod running;
 
 pub use command::CommandLine;
 pub use failure::Failure;
+pub use holdings::Holdings;
 pub use left_out::{WITHOUT, has_library, has_program, is_left_out, python};
 pub use running::{Echo, Running, ended_with_us, ending_with_us, run};
 

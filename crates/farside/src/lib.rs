@@ -133,7 +133,8 @@ pub use wire::Wire;
 #[doc(hidden)]
 pub fn message_kinds() -> Vec<wire::check::MessageKind> {
     let rooms = rooms::ROOMS.iter().map(runtime::room::RoomEntry::message_kind);
-    let machine = [invoke::message::message_kinds(), runtime::collective::message_kinds()].concat();
+    let told = runtime::activity::told::message_kinds();
+    let machine = [invoke::message::message_kinds(), runtime::collective::message_kinds(), told].concat();
     let below = [farside_fabric::message_kinds(), farside_launch::message_kinds()].concat();
     rooms.chain(machine).chain(heap::message_kinds()).chain(below).collect()
 }
@@ -146,9 +147,11 @@ pub mod prelude {
     };
 }
 
-/// The names that this crate's macros expand to. Not for programs.
+/// The names that this crate's macros expand to, and what `farside-inspect` tells of workers. Not
+/// for programs.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::invoke::remote::MacroToken;
     pub use crate::job::testing::{TestShape, run_test};
+    pub use crate::runtime::activity::told::*;
 }

@@ -2,12 +2,16 @@
 //! own surroundings.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::{build_test, tests_of};
+use super::tests_of;
+use crate::programs::Programs;
+
+/// The variable with the path of the command `farside`, for the first process of a cell.
+const FARSIDE: &str = "FARSIDE_XTASK_FARSIDE";
 
 /// The package of these tests.
-const PACKAGE: &str = "farside-tests";
+pub(crate) const PACKAGE: &str = "farside-tests";
 
 /// The variable with the path of the test program, for the first process of a cell.
 const PROGRAM: &str = "FARSIDE_XTASK_JOB_TESTS";
@@ -44,18 +48,20 @@ const SUITES: [(&str, &str); 10] = [
 /// A test that requires two machines with two processes each.
 pub(crate) const ON_TWO_MACHINES: &str = "identity::on_two_machines";
 
-/// Builds the test program and returns its path.
-pub(crate) fn build() -> Result<PathBuf, String> {
-    build_test(PACKAGE)
+/// Returns the variables that tell a cell the paths of the programs.
+pub(crate) fn for_cell(programs: &Programs) -> Result<[(&'static str, OsString); 4], String> {
+    let tests_of = |package| programs.tests_of(package).map(OsString::from);
+    Ok([
+        (FARSIDE, programs.farside()?.into()),
+        (PROGRAM, tests_of(PACKAGE)?),
+        (SEARCH_PROGRAM, tests_of(SEARCH_PACKAGE)?),
+        (INSPECT_PROGRAM, tests_of(INSPECT_PACKAGE)?),
+    ])
 }
 
-/// Builds the test programs and returns the variables that tell a cell their paths.
-pub(crate) fn build_for_cell() -> Result<[(&'static str, OsString); 3], String> {
-    Ok([
-        (PROGRAM, build()?.into()),
-        (SEARCH_PROGRAM, build_test(SEARCH_PACKAGE)?.into()),
-        (INSPECT_PROGRAM, build_test(INSPECT_PACKAGE)?.into()),
-    ])
+/// Returns the path of the command `farside`, inside a cell.
+pub(crate) fn farside() -> Result<String, String> {
+    program_of(FARSIDE)
 }
 
 /// Returns the path of the tests of `farside` inside a cell.

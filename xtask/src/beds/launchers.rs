@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use farside_testbed::{Echo, Running, ended_with_us};
 
 use super::slurm::Slurm;
-use super::{Bed, build_farside, cell, fabric_test, farside, is_one_search, job_test, setup, tests_of};
+use super::{Bed, cell, fabric_test, is_one_search, job_test, setup, tests_of};
 use crate::arguments::Arguments;
+use crate::programs::Programs;
 
 /// The default time limit of a run.
 const LIMIT: Duration = Duration::from_secs(1200);
@@ -66,9 +67,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     if !cell::is_inside() {
         setup::install(&beds)?;
         if arguments.program.is_empty() {
-            build_farside()?;
-            settings.push((FABRIC_PROGRAM, fabric_test::build()?.into()));
-            settings.extend(job_test::build_for_cell()?);
+            let programs = Programs::build()?;
+            settings.push((FABRIC_PROGRAM, programs.tests_of(fabric_test::PACKAGE)?.into()));
+            settings.extend(job_test::for_cell(&programs)?);
         }
     }
     cell::inside(limit, &settings, || {
@@ -91,7 +92,7 @@ fn plans(arguments: &Arguments) -> Result<Vec<Plan>, String> {
     if !arguments.program.is_empty() {
         return Ok(vec![Plan { program: arguments.program.clone(), proof: Proof::None }]);
     }
-    let (farside, tests) = (farside()?.display().to_string(), job_test::program()?);
+    let (farside, tests) = (job_test::farside()?, job_test::program()?);
     let hex = ["env", TWO_MACHINES, &farside, "hex", "--seconds", "1", "--json"].map(str::to_owned);
     // The first plan shows whether the launcher itself works.
     let mut plans = vec![

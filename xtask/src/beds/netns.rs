@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use farside_testbed::netns::{Pair, Rendezvous, Shaping, Side};
 use farside_testbed::{Echo, Running, run as run_step};
 
-use super::{Bed, build_farside, cell, farside, is_one_search, job_test, setup};
+use super::{Bed, cell, is_one_search, job_test, setup};
 use crate::arguments::Arguments;
+use crate::programs::Programs;
 
 /// The default time limit of a run.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -28,8 +29,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     if !cell::is_inside() {
         setup::install(&[Bed::Netns])?;
         if arguments.program.is_empty() {
-            build_farside()?;
-            settings.extend(job_test::build_for_cell()?);
+            settings.extend(job_test::for_cell(&Programs::build()?)?);
         }
     }
     cell::inside(limit, &settings, || {
@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
             return ranks(&pair, &programs, 1, arguments.cut_after, Show::Everything, deadline).map(drop);
         }
         ping_pong(&pair, deadline)?;
-        let farside = farside()?.display().to_string();
+        let farside = job_test::farside()?;
         let hex = [&farside, "hex", "--seconds", "1", "--fabric", "auto", "--json"].map(str::to_owned).to_vec();
         let printed = ranks(&pair, &[hex.clone(), hex], EACH, arguments.cut_after, Show::Everything, deadline)?;
         if arguments.cut_after.is_some() {

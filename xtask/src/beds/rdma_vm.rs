@@ -14,11 +14,12 @@ use farside_testbed::{Echo, Running, ended_with_us};
 
 use super::cpio::Archive;
 use super::vm_pieces::{self, Pieces};
-use super::{Bed, build_farside, build_test, fabric_test, farside, is_one_search, job_test, quoted, setup, target_dir};
+use super::{Bed, fabric_test, is_one_search, job_test, quoted, setup, target_dir};
 use crate::arguments::Arguments;
+use crate::programs::{Programs, folder_of};
 
 /// The default time limit of a run.
-const LIMIT: Duration = Duration::from_secs(900);
+const LIMIT: Duration = Duration::from_secs(1400);
 
 /// How often the machine is started. The emulator crashes now and then on a busy machine. A failure
 /// in the emulated machine is not tried again.
@@ -115,22 +116,23 @@ const RPC_BY_RDMA: &str = "rdma::";
 /// The ping-pong program of libfabric 1.17 is not run: it sometimes crashes here when its peer
 /// disconnects.
 fn checks() -> Result<String, String> {
-    build_farside()?;
-    let test = fabric_test::build()?.display().to_string();
+    let programs = Programs::build()?;
+    let tests_of = |package| programs.tests_of(package).map(|path| path.display().to_string());
+    let test = tests_of(fabric_test::PACKAGE)?;
     let words = |words: &[&str]| quoted(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
-    let farside = farside()?.display().to_string();
+    let farside = programs.farside()?.display().to_string();
     let search = words(&[&farside, "hex", "-n", "2", "--fabric", "ofi:verbs", "--seconds", "2", "--json"]);
-    let folder = words(&["cd", &fabric_test::folder()?.display().to_string()]);
+    let folder = words(&["cd", &folder_of(fabric_test::PACKAGE)?.display().to_string()]);
     let tests = words(&["env", REQUIRED[0], REQUIRED[1], &test, fabric_test::MODULE]);
-    let program = job_test::build()?.display().to_string();
-    let containers = build_test("farside-containers-tests")?.display().to_string();
+    let program = tests_of(job_test::PACKAGE)?;
+    let containers = tests_of("farside-containers-tests")?;
     let job = |setting, program: &str, tests: &[&str]| {
         let options = ["--exact", "--include-ignored", "--test-threads=1"];
         words(&[&["env", SLOW, setting, program], tests, &options].concat())
     };
     let over_verbs = job("FARSIDE_FABRIC=ofi:verbs", &program, &OVER_VERBS);
     let containers = job("FARSIDE_FABRIC=ofi:verbs", &containers, &CONTAINERS_OVER_VERBS);
-    let rpc = build_test("farside-rpc")?.display().to_string();
+    let rpc = tests_of("farside-rpc")?;
     let rpc = words(&["env", REQUIRED[1], &rpc, RPC_BY_RDMA, "--test-threads=1"]);
     let on_two_machines = job("FARSIDE_MACHINES=2", &program, &ON_TWO_MACHINES);
     Ok(format!(

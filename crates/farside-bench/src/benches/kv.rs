@@ -1,16 +1,17 @@
 //! The key-value store, in memory: worker 0 gets and puts, worker 1 serves.
 //!
 //! The peer is Redis in memory, without persistence, on a Unix socket, where it is installed. It is
-//! measured in turns with the store, with as many requests under way. Both sides of both block.
-//! Worker 1 starts it, so that it runs on the CPU that serves the store, too. Long files are put
-//! into a store on disk, and got from it.
+//! measured in turns with the store, with as many requests under way. Both sides of both block; in
+//! cases with `spin`, both sides of the store look for a moment before they sleep. Worker 1 starts
+//! Redis, so that it runs on the CPU that serves the store, too. Long files are put into a store on
+//! disk, and got from it.
 
 mod files;
 mod redis;
 
 use std::collections::VecDeque;
 use std::hint::black_box;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use farside::{Worker, WorkerId};
 use farside_kv::{Client, KvServer, Store};
@@ -30,6 +31,8 @@ pub(crate) const ABOUT: &str = "a key-value store in memory that another process
 const BYTES: u64 = 64 << 20;
 const OPERATIONS_MAX: u64 = 20_000;
 const KEY: &str = "key";
+/// Longer than a turn of either side takes.
+const SPIN: Duration = Duration::from_micros(50);
 
 /// What is measured.
 #[derive(Clone, Copy)]
@@ -37,6 +40,8 @@ struct What {
     is_put: bool,
     bytes: usize,
     in_flight: usize,
+    /// For how long both sides look before they sleep.
+    spin: Duration,
 }
 
 pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
@@ -45,9 +50,12 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
         for (name, is_put) in [("get", false), ("put", true)] {
             for in_flight in [1, 16].into_iter().filter(|in_flight| bytes < 1 << 20 || *in_flight == 1) {
                 let suffix = if in_flight == 1 { String::new() } else { format!("/{in_flight}-in-flight") };
-                let what = What { is_put, bytes, in_flight };
-                let name = format!("{name}/{}{suffix}", size_name(bytes));
-                cases.push(Case::job(name, 2, move |me, options| measure(me, options, what)));
+                for (spins, spin) in [("", Duration::ZERO), ("/spin", SPIN)] {
+                    let what = What { is_put, bytes, in_flight, spin };
+                    let name = format!("{name}/{}{suffix}{spins}", size_name(bytes));
+                    let is_shown = spin.is_zero() || (!is_put && bytes < 1 << 20);
+                    cases.extend(is_shown.then(|| Case::job(name, 2, move |me, options| measure(me, options, what))));
+                }
             }
         }
     }
@@ -64,7 +72,8 @@ fn measure(me: &Worker, options: Options, what: What) -> Result<Vec<Metric>, Ben
     let serving = match me.id() == server {
         true => {
             let builder = Server::builder().listen(&address).map_err(|error| failed(&error))?;
-            Some(builder.provider(0, KvServer::new(Store::memory())).pool(2).start().map_err(|error| failed(&error))?)
+            let builder = builder.provider(0, KvServer::new(Store::memory())).pool(2).spin(what.spin);
+            Some(builder.start().map_err(|error| failed(&error))?)
         }
         false => None,
     };
@@ -73,7 +82,8 @@ fn measure(me: &Worker, options: Options, what: What) -> Result<Vec<Metric>, Ben
     let value = vec![7_u8; what.bytes];
     let mut ends = None;
     if me.is_first() {
-        let kv = Client::connect(&address, Credentials::own_user()).map_err(|error| failed(&error))?;
+        let connect = farside_rpc::Client::to(&address, Credentials::own_user()).map_err(|error| failed(&error))?;
+        let kv = Client::new(connect.spin(what.spin).connect().map_err(|error| failed(&error))?);
         kv.put(KEY, &value).map_err(|error| failed(&error))?;
         ends = Some((kv, socket.map(|socket| Connection::to(&socket)).transpose()?));
     }

@@ -1,6 +1,7 @@
 //! Remote procedure calls between two processes: worker 0 calls, worker 1 serves.
 
 mod awaited;
+mod idle;
 mod mover;
 mod simulated;
 
@@ -140,7 +141,7 @@ pub(crate) fn bulk_cases(on: &Fabric) -> Vec<Case> {
         };
         for bytes in [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, MOVED_BYTES_MAX] {
             for (name, how) in [("pull", How::Pull), ("push", How::Push)] {
-                for depth in [1, 4, 16].into_iter().filter(|depth| depth * bytes <= UNDER_WAY_BYTES_MAX) {
+                for depth in [1, 4, 16] {
                     for (is_mapped, kind) in kinds() {
                         let name = format!("{name}/{}/depth-{depth}{suffix}{kind}", size_name(bytes));
                         add(name, Moved { bytes, segments: 1, depth, how, is_mapped });
@@ -183,8 +184,6 @@ fn rdma() -> Rdma {
 
 /// The most bytes that a handler moves.
 const MOVED_BYTES_MAX: usize = 64 << 20;
-/// The most bytes of all calls that are under way at once.
-const UNDER_WAY_BYTES_MAX: usize = 256 << 20;
 
 /// The kinds of memory that make a difference: of the heap, and mapped.
 fn kinds(over: Over) -> impl Iterator<Item = (bool, &'static str)> {
@@ -200,8 +199,10 @@ pub(crate) fn scaling_cases(on: &Fabric) -> Vec<Case> {
         }
         for idle in [0, 10, 100, 1000] {
             let name = format!("idle-{idle}{suffix}");
-            cases.push(Case::job(name, 2, move |me, options| beside_idle(me, options, over, idle)));
+            cases.push(Case::job(name, 2, move |me, options| idle::beside(me, options, over, idle)));
         }
+        let name = format!("cost-of-idle{suffix}");
+        cases.push(Case::job(name, 2, move |me, options| idle::cost(me, options, over)));
         let name = format!("beside-1GiB{suffix}");
         cases.push(Case::job(name, 2, move |me, options| mover::beside(me, options, over)));
     }
@@ -589,28 +590,4 @@ fn clients_at_once(me: &Worker, options: Options, over: Over, clients: usize) ->
         Ok(vec![per_second])
     })?;
     Ok(taken.report(vec![taken.metric("bytes_per_s", "B/s", 0)]))
-}
-
-/// A null call while other connections are open and idle.
-fn beside_idle(me: &Worker, options: Options, over: Over, idle: usize) -> Result<Vec<Metric>, BenchError> {
-    let memory = Shared::new(me, PingPong::BYTES)?;
-    let mut limit = limit_of(me, &memory, over, Wait::Spin)?;
-    farside_sys::limits::raise_max_open_files();
-    let mut ends = Ends::new(me, over, SPIN)?;
-    let _idle = connect_all(&mut ends, idle)?;
-    let count = options.operations_or(if over == Over::Tcp { BLOCKED_TRIPS } else { SPUN_TRIPS });
-    let taken = in_turns(me, options, |_| {
-        let limit_ns = once(me, &mut *limit)?;
-        me.barrier()?;
-        let latency = ends.measure(|client| {
-            let echo = client.procedure::<u64, u64, Never>("bench", 0, "echo");
-            time_latency(count, || {
-                black_box(echo.call(&7).map_err(failed)?);
-                Ok(())
-            })
-        })?;
-        Ok(vec![limit_ns, latency.median_ns])
-    })?;
-    let metric = taken.metric("rtt_ns", "ns", 1).against(limit.name(), taken.samples_of(0));
-    Ok(taken.report(vec![metric]))
 }

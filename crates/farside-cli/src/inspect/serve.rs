@@ -72,6 +72,9 @@ pub(crate) type Served = std::convert::Infallible;
 /// Serves the page for a job, and says where on the standard error.
 #[cfg(feature = "page")]
 pub(crate) fn beside_job(address: SocketAddr, job: &impl std::fmt::Display) -> Result<Served, CliError> {
+    if std::env::var_os("FARSIDE_INSPECT").is_some_and(|setting| setting == "off") {
+        return Err(farside_inspect::ExposeError::Off.into());
+    }
     let page = Served::start(address, &job.to_string(), &[]).map_err(|cause| CliError::Page { address, cause })?;
     eprint!("farside: {}", invitation(&page));
     Ok(page)

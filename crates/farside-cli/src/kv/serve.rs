@@ -40,6 +40,10 @@ pub(crate) struct Arguments {
     /// Number of calls that run at once. Most of them wait for the disk
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..))]
     threads: u16,
+    /// For how many microseconds to look for the next call before sleeping. A call that comes in
+    /// time costs no wake-up. Looking takes a CPU
+    #[arg(long, value_name = "US", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1_000_000))]
+    spin: u64,
     /// Print one JSON object on one line
     #[arg(long)]
     json: bool,
@@ -84,6 +88,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), CliError> {
     let mut builder = Server::builder().tokens(tokens).pool(arguments.threads.into());
     // A client that is slow on purpose leaves threads for others.
     builder = builder.max_threads((usize::from(arguments.threads) * 3 / 4).max(1));
+    builder = builder.spin(Duration::from_micros(arguments.spin));
     for address in &arguments.addresses {
         builder = builder.listen(address)?;
     }

@@ -1,15 +1,18 @@
 //! `farside rpc call`: any procedure, with JSON for its arguments and its result.
 
+use std::io::Write;
+
 use farside_rpc::server::Description;
 use farside_rpc::{CallError, Encoded, bulk};
 use serde_json::{Value, json};
 
-use super::json::{Encoded as Arguments, Fault, Types};
+use super::json::{Encoded as Arguments, Fault, Type, Types};
 use super::{ServerArguments, failed};
 use crate::error::CliError;
 
-/// Calls `name`, which is `service/procedure` or `service/provider/procedure`.
-pub(super) fn call(server: &ServerArguments, name: &str, arguments: &str) -> Result<String, CliError> {
+/// Calls `name`, which is `service/procedure` or `service/provider/procedure`, and prints what
+/// arrives.
+pub(super) fn call(server: &ServerArguments, name: &str, arguments: &str) -> Result<(), CliError> {
     let arguments: Value = serde_json::from_str(arguments).map_err(|error| {
         CliError::Arguments(format!("the arguments are not JSON: {error}; quote them for the shell"))
     })?;
@@ -27,27 +30,60 @@ pub(super) fn call(server: &ServerArguments, name: &str, arguments: &str) -> Res
             None => encoded.with(&scope.lend(&memory.bytes)),
             Some(_) => encoded.with(&scope.lend_mut(&mut memory.bytes)),
         });
-        procedure.call(&encoded)
+        // The memory is lent until the stream of the result ends.
+        procedure.call(&encoded).map(|result| Printer { server, name }.print(&types.result, result))
     });
-    let undecodable = |what| move |fault: Fault| CliError::Rpc(fault.at(what).to_string());
-    let result = match answer {
-        Ok(result) => types.result.decode(result.bytes()).map_err(undecodable("result"))?,
+    match answer {
+        Ok(printed) => printed?,
         Err(CallError::Service(error)) => {
             let error = types.error.decode(error.bytes()).map_err(undecodable("error"))?;
             return Err(CliError::Service(json!({ "error": error }).to_string()));
         }
         Err(error) => return Err(failed(error)),
-    };
+    }
     for memory in &memory {
         if let Some(path) = &memory.file {
             let written = std::fs::write(path, &memory.bytes);
             written.map_err(|cause| CliError::MemoryFile { path: path.clone(), cause })?;
         }
     }
-    Ok(match server.json {
-        true => format!("{}\n", json!({ "address": server.address, "procedure": name, "result": result })),
-        false => format!("{result}\n"),
-    })
+    Ok(())
+}
+
+fn undecodable(what: &str) -> impl Fn(Fault) -> CliError {
+    move |fault| CliError::Rpc(fault.at(what).to_string())
+}
+
+/// Prints a result, and then the items of its stream as they arrive.
+struct Printer<'a> {
+    server: &'a ServerArguments,
+    name: &'a str,
+}
+
+impl Printer<'_> {
+    fn print(&self, ty: &Type, result: Encoded) -> Result<(), CliError> {
+        let value = ty.decode(result.bytes()).map_err(undecodable("result"))?;
+        // A stream alone has nothing before its items.
+        if !matches!(ty, Type::Stream(_)) {
+            self.line("result", value)?;
+        }
+        let Some(items) = ty.items() else { return Ok(()) };
+        for arrived in result.into_items().into_iter().flatten() {
+            let (count, bytes) = arrived.map_err(failed)?;
+            let values = items.decode_each(count, &bytes).map_err(undecodable("item"))?;
+            values.into_iter().try_for_each(|value| self.line("item", value))?;
+        }
+        Ok(())
+    }
+
+    fn line(&self, what: &str, value: Value) -> Result<(), CliError> {
+        let (address, procedure) = (&self.server.address, self.name);
+        let line = match self.server.json {
+            true => json!({ "address": address, "procedure": procedure, what: value }),
+            false => value,
+        };
+        writeln!(std::io::stdout(), "{line}").map_err(CliError::Output)
+    }
 }
 
 /// The service, the procedure and its types.

@@ -12,6 +12,7 @@
 //! | `Vec<u8>` | an array; as an argument also a string |
 //! | `Bulk<Read>` | a string, or `"@FILE"` for the content of a file |
 //! | `Bulk<Write>` | `{"bytes": N, "file": PATH}`: memory that is written to the file afterwards |
+//! | `Stream<T>` | `null` in the result; each item is a `T` of its own |
 //!
 //! The server is not trusted: neither its description nor its answer makes this program recurse or
 //! allocate without a limit.
@@ -27,10 +28,11 @@ use std::str::SplitAsciiWhitespace;
 
 use serde_json::{Map, Number, Value};
 
-/// The longest description, the longest name in one, and the largest depth of its types.
+/// The longest description, the longest name in one, and the largest depth of its types. Each level
+/// takes some KiB of stack.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 const NAME_BYTES_MAX: usize = 256;
-const DEPTH_MAX: u32 = 256;
+const DEPTH_MAX: u32 = 128;
 /// The limit of a result: each value costs 16, and a name its length.
 const COST_MAX: usize = 1 << 26;
 const VALUE_COST: usize = 16;
@@ -73,6 +75,8 @@ pub(super) enum Type {
     Memory {
         may_write: bool,
     },
+    /// Items that follow the result.
+    Stream(Box<Type>),
     /// The description does not go deeper.
     Cut,
 }
@@ -189,6 +193,11 @@ impl<'a> Words<'a> {
             "Bulk<Write>" => Type::Memory { may_write: true },
             "f32" => Type::Float { bytes: 4 },
             "f64" => Type::Float { bytes: 8 },
+            "Stream<" => {
+                let items = inner()?;
+                self.expect(">")?;
+                Type::Stream(Box::new(items))
+            }
             "Box" | "usize" | "isize" => inner()?,
             "Option" => Type::Option(Box::new(inner()?)),
             "Vec" => Type::List(Box::new(inner()?)),

@@ -278,11 +278,12 @@ fn a_missing_rank_is_named() {
 #[test]
 fn a_port_in_use_is_named_with_the_remedy() {
     let Some(hosts) = Hosts::new("port", 2, 3) else { return };
-    // Both processes are rank 0: the one that starts first listens, and the other is refused.
+    // Both processes are rank 0. The one that listens first makes the kernel refuse the other. If
+    // both listen at the same moment, the kernel may refuse both.
     let ranks = [0, 0].map(|rank| hosts.start(rank, &ENDLESS));
     let reports = hosts.ends(ranks.into());
     let port = format!("cannot listen at port {PORT}");
     let refused: Vec<_> = reports.iter().filter(|report| report.text.contains(&port)).collect();
-    assert_eq!(refused.len(), 1, "{reports:?}");
-    assert_failed(refused[0], &["set FARSIDE_PORT"]);
+    assert!(!refused.is_empty(), "{reports:?}");
+    refused.iter().for_each(|report| assert_failed(report, &["set FARSIDE_PORT"]));
 }

@@ -143,6 +143,7 @@ fn two_processes_play_a_game() {
     talk.processes(2);
     talk.ask("boardsize 5 5");
     talk.ask("param_farside max_games 2000");
+    talk.ask("param_farside max_time 1000");
     talk.ask("param_farside resign_threshold 0");
     assert!(talk.ask("param_farside").contains("[string] num_threads 2"));
     let mut moves = Vec::new();
@@ -284,6 +285,7 @@ fn the_tree_is_kept_for_the_next_move() {
         let mut talk = Conversation::begin(arguments);
         talk.ask("boardsize 6");
         talk.ask("param_farside max_games 3000");
+        talk.ask("param_farside max_time 1000");
         talk.ask("param_farside use_connections 0");
         assert_eq!([talk.rollouts("b"), talk.rollouts("b")], [3000, 6000]);
         // The other player is to move, so this is another search.

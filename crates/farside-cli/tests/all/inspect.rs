@@ -22,7 +22,31 @@ const LIMIT: Duration = Duration::from_secs(100);
 fn job() {
     let Ok(part) = std::env::var(PART) else { return };
     // `farside run` decides on the number of processes.
-    farside::job().run(if part == STEERED { be_steered } else { publish }).unwrap();
+    let body = match &*part {
+        STEERED => be_steered,
+        SILENT => wait_until_told,
+        _ => publish,
+    };
+    farside::job().run(body).unwrap();
+}
+
+/// The part of a job that shows nothing until a file is there, which [`TOLD_BY`] names.
+const SILENT: &str = "silent";
+const TOLD_BY: &str = "FARSIDE_CLI_INSPECT_TEST_TOLD_BY";
+
+fn wait_until_told(me: &Worker) -> farside::Result<()> {
+    let file = std::env::var_os(TOLD_BY).unwrap();
+    let until = Instant::now() + LIMIT;
+    let mut is_open = false;
+    while Instant::now() < until {
+        me.progress()?;
+        std::thread::sleep(Duration::from_millis(2));
+        if me.is_first() && !is_open && std::path::Path::new(&file).exists() {
+            me.open_door()?;
+            is_open = true;
+        }
+    }
+    Ok(())
 }
 
 /// The rows that each worker has of the view `wide`, and its columns. Elements count from the step
@@ -45,7 +69,14 @@ fn be_steered(me: &Worker) -> farside::Result<()> {
     let (own, count) = (me.id().index(), me.worker_count() as usize);
     let _dt = me.parameter("dt", 0.5, 0.0..=10.0)?;
     let board = me.view::<u32>("board").shape([1, 4]).part_of([count, 4], [own, 0]).writable().open()?;
-    let _count = me.action("count", |_| Ok(()))?;
+    let (acted, mut times) = (me.gauge("acted")?, 0.0);
+    let _count = me.action("count", move |_| {
+        times += 1.0;
+        acted.set(times);
+        Ok(())
+    })?;
+    let memory = me.global_array::<u32>(4 * count)?;
+    let _memory = me.expose("memory", &memory)?.shape([count, 4])?.writable();
     let _echo = me.probe("echo", Kind::Plain, |me, question| {
         json!({ "said": question, "by": me.id().number() }).to_string().into_bytes()
     })?;
@@ -238,4 +269,40 @@ fn a_job_is_read_over_the_network_with_a_token() {
     FARSIDE.assert_refused(&["inspect", "list", "--job", address], 1, &["--token-file"]);
     FARSIDE.assert_refused(&["inspect", "list", "--job", "tcp://nowhere", "--token-file", path], 1, &["tcp://nowhere"]);
     std::fs::remove_file(&file).unwrap();
+}
+
+/// A job that is to have a door on the network, and shows nothing, is listed with the reason why it
+/// has none. Once it opens its doors, the address is there.
+#[test]
+fn a_job_that_shows_nothing_says_why_it_is_not_on_the_network() {
+    let folder = std::env::temp_dir().join(format!("farside-cli-silent-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let [tokens, told] = ["tokens", "told"].map(|name| folder.join(name).to_str().unwrap().to_owned());
+    FARSIDE.printed(&["inspect", "token", &tokens]);
+    let settings =
+        [("FARSIDE_INSPECT", "tcp://127.0.0.1:0"), ("FARSIDE_INSPECT_TOKEN_FILE", &*tokens), (TOLD_BY, &*told)];
+    let job = Job::start_with(SILENT, &settings);
+    let until = Instant::now() + Duration::from_secs(60);
+    let wait_for_line = |is_wanted: &dyn Fn(&str) -> bool| loop {
+        let jobs = FARSIDE.printed(&["inspect", "jobs"]);
+        let line = jobs.lines().find(|line| line.starts_with(&job.name)).unwrap_or_default();
+        if is_wanted(line) {
+            return line.to_owned();
+        }
+        assert!(Instant::now() < until, "{jobs}");
+    };
+    let line = wait_for_line(&|line| line.contains("2 seen through their launcher"));
+    assert!(
+        line.ends_with("; no door on the network: process 0 opens it when it shows something or calls `open_door`")
+    );
+    let jobs = FARSIDE.printed(&["inspect", "jobs", "--json"]);
+    let found = jobs.lines().map(object).find(|found| found["name"] == json!(job.name)).unwrap();
+    assert_eq!(found["awaits_network"], json!(true));
+    std::fs::write(&told, "").unwrap();
+    let line = wait_for_line(&|line| line.contains("  tcp://"));
+    let (_, address) = line.split_once("  tcp://").unwrap();
+    let address = format!("tcp://{address}");
+    FARSIDE.printed(&["top", &address, "--token-file", &tokens, "--once"]);
+    drop(job);
+    std::fs::remove_dir_all(&folder).unwrap();
 }

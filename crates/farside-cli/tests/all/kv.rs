@@ -208,12 +208,13 @@ fn what_is_wrong_is_said() {
     let absent = format!("shm:{}", unique("absent"));
     FARSIDE.assert_refused(&["kv", "get", &absent, "key"], 1, &["no server at", &absent]);
     FARSIDE.assert_refused(&["kv", "serve", "shm:x"], 2, &["--dir"]);
+    FARSIDE.assert_refused(&["kv", "serve", "shm:x", "--memory", "--spin", "2000000"], 2, &["--spin", "1000000"]);
     FARSIDE.assert_refused(&["kv", "serve", "shm:x", "--dir", "/x", "--memory"], 2, &["--dir", "--memory"]);
     FARSIDE.assert_refused(&["kv", "serve", "--memory"], 2, &["ADDRESS"]);
     FARSIDE.assert_refused(&["kv", "serve", "shm:x", "--memory", "--token", "a"], 2, &["NAME=FILE"]);
     FARSIDE.assert_refused(&["kv", "serve", "shm:x", "--dir", "/dev/null/x"], 1, &["/dev/null/x"]);
     let address = format!("shm:{}", unique("wrong"));
-    let _server = Server::start(&[&address, "--memory"]);
+    let _server = Server::start(&[&address, "--memory", "--spin", "50"]);
     FARSIDE.assert_refused(&["kv", "put", &address, "key", "/no/such/file"], 1, &["/no/such/file"]);
     FARSIDE.assert_refused(&["kv", "put", &address, "", "/dev/null"], 1, &["the key is empty"]);
     FARSIDE.assert_refused(&["kv", "get", &address, "absent", "/no/such/file"], 1, &["no key \"absent\""]);

@@ -22,7 +22,7 @@ name = sys.argv[1]
 assert any(job["name"] == name and job["process_count"] == 2 for job in farside.jobs())
 with farside.connect(name, timeout=60) as job:
     areas = {area.name: area for area in job.list()}
-    assert sorted(areas) == ["board", "count", "cube", "dt", "echo", "heat", "particles", "wide"], areas
+    assert sorted(areas) == ["acted", "board", "count", "cube", "dt", "echo", "heat", "memory", "particles", "wide"], areas
     heat = job.area("heat")
     assert (heat.shape, heat.dtype, heat.units) == ((4, 4), numpy.float64, "K"), heat
     expected = numpy.arange(16).reshape(4, 4) + 0.5

@@ -4,8 +4,9 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 use farside_rpc::bulk::{Bulk, Read, Write};
-use farside_rpc::{Handling, Never, Server, Service, Tokens, Wire};
-use farside_testbed::CommandLine;
+use farside_rpc::{Handling, Never, Server, Service, Stream, Tokens, Wire};
+use farside_testbed::netns::{Pair, Side};
+use farside_testbed::{CommandLine, is_left_out};
 use serde_json::{Value, json};
 
 const FARSIDE: CommandLine = CommandLine(env!("CARGO_BIN_EXE_farside"));
@@ -164,6 +165,54 @@ fn any_procedure_is_called_with_json() {
 }
 
 #[test]
+fn the_items_of_a_stream_are_lines() {
+    let address = format!("shm:farside-cli-stream-{}", std::process::id());
+    let count = |_: &farside_rpc::Call, end: u64| match end {
+        0 => Err("nothing to count".to_string()),
+        _ => Ok(Stream::new(0..end)),
+    };
+    let titles = |_: &farside_rpc::Call, into: Bulk<Write>| {
+        let books = (1..=3).map(|pages| Book { title: "a".into(), pages });
+        let books = books.inspect(move |book| into.push(0, &[b'0' + book.pages as u8]).unwrap());
+        Ok::<_, Never>((7_u32, Stream::new(books)))
+    };
+    let broken = |_: &farside_rpc::Call, (): ()| {
+        Ok::<_, Never>(Stream::new((0..3_u8).inspect(|item| assert!(*item < 2, "no more items"))))
+    };
+    let service = Service::new("streams")
+        .procedure("count", Handling::Pooled, count)
+        .procedure("titles", Handling::Pooled, titles)
+        .procedure("broken", Handling::Pooled, broken);
+    let server = Server::builder().listen(&address).unwrap().provider(0, service).start().unwrap();
+
+    let text = stdout(&["rpc", "call", &address, "streams/count", "30000"]);
+    let lines: String = (0..30_000).map(|item| format!("{item}\n")).collect();
+    assert!(text == lines, "{} bytes", text.len());
+    let text = stdout(&["rpc", "call", &address, "streams/count", "2", "--json"]);
+    let items = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["item"].clone());
+    assert_eq!(items.collect::<Vec<_>>(), [json!(0), json!(1)]);
+    let failed = farside(&["rpc", "call", &address, "streams/count", "0"]);
+    assert_eq!((failed.status.code(), &failed.stderr[..]), (Some(1), &b"{\"error\":\"nothing to count\"}\n"[..]));
+
+    // Memory is written to its file when the stream has ended.
+    let file = std::env::temp_dir().join(format!("farside-cli-stream-{}", std::process::id()));
+    let into = json!({ "bytes": 1, "file": file }).to_string();
+    let text = stdout(&["rpc", "call", &address, "streams/titles", &into]);
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let books = [1, 2, 3].map(|pages| json!({ "title": "a", "pages": pages }));
+    assert_eq!((&lines[0], &lines[1..]), (&json!([7, null]), &books[..]));
+    assert_eq!(std::fs::read(&file).unwrap(), b"3");
+    std::fs::remove_file(&file).unwrap();
+
+    // What arrived before a failure is printed.
+    let broken = farside(&["rpc", "call", &address, "streams/broken"]);
+    let error = String::from_utf8(broken.stderr).unwrap();
+    assert_eq!((broken.status.code(), &broken.stdout[..]), (Some(1), &b"0\n1\n"[..]));
+    assert!(error.contains("no more items"), "{error}");
+    drop(server);
+}
+
+#[test]
 fn a_token_opens_a_network_door() {
     let server = server("tcp://127.0.0.1:0");
     let address = server.addresses()[0].to_string();
@@ -182,6 +231,26 @@ fn a_token_opens_a_network_door() {
     FARSIDE.assert_refused(&dump, 1, &["lacks the right \"farside.dump\""]);
     std::fs::remove_file(&folder).unwrap();
     drop(server);
+}
+
+/// The name server of a host does not answer, and the system would ask it for minutes.
+#[test]
+fn a_lookup_of_a_name_has_a_deadline() {
+    if is_left_out("netns") {
+        return;
+    }
+    let pair = Pair::new().unwrap_or_else(|failure| panic!("{failure}"));
+    let settings = std::env::temp_dir().join(format!("farside-cli-lookup-{}", std::process::id()));
+    // An address of the cable that no host has.
+    std::fs::write(&settings, "nameserver 10.77.0.99\noptions timeout:30 attempts:5\n").unwrap();
+    let mut command = pair.command(Side::A, "unshare");
+    let with_own_settings = "mount --bind \"$0\" /etc/resolv.conf && exec \"$@\"";
+    command.args(["--mount", "--", "sh", "-c", with_own_settings]).arg(&settings);
+    let output =
+        command.args([FARSIDE.0, "rpc", "ping", "tcp://server.example:7000", "--timeout", "1"]).output().unwrap();
+    std::fs::remove_file(&settings).unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("no name server told the address of \"server.example\" in time"), "{error}");
 }
 
 #[test]

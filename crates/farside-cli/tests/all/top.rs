@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farside::{Reply, Worker, WorkerId};
-use farside_inspect::Expose;
+use farside_inspect::{CallSite, Expose, InspectError, Inspector, JobInfo, Occurrence};
 use farside_testbed::{CommandLine, ended_with_us};
 use serde_json::{Value, json};
 
@@ -27,12 +27,14 @@ fn job() {
         return;
     }
     let is_measuring = std::env::var(PART).is_ok_and(|part| part == MEASURING);
-    let body = if is_measuring { measure_itself } else { wait_for_each_other };
+    let body: fn(&Worker) -> farside::Result<()> = if is_measuring { measure_itself } else { wait_for_each_other };
     farside::job().deadline(2 * LIMIT).run(body).unwrap();
 }
 
 /// The part of a job whose workers measure what they do, and show it.
 const MEASURING: &str = "measuring";
+/// The part of a job that shows nothing, and opens no door.
+const SILENT: &str = "silent";
 /// What a worker's time is spent on.
 const SPENT: [&str; 3] = ["program", "calls", "waits"];
 
@@ -74,13 +76,15 @@ thread_local! {
 }
 
 /// Lines of waits and calls.
-const BARRIER: u32 = line!() + 11;
+const BARRIER: u32 = line!() + 13;
 const RESULT: u32 = BARRIER + 8;
 const CALL: u32 = RESULT - 1;
 const CIRCLE: u32 = RESULT + 4;
 
 fn wait_for_each_other(me: &Worker) -> farside::Result<()> {
-    me.open_door()?;
+    if std::env::var(PART).is_ok_and(|part| part != SILENT) {
+        me.open_door()?;
+    }
     let team = me.split(u64::from(me.id().number() % 3), 0)?;
     let until = Instant::now() + LIMIT;
     while Instant::now() < until {
@@ -137,10 +141,11 @@ impl Job {
             assert!(Instant::now() < until, "the job does not come to its waits in a minute");
             thread::sleep(Duration::from_millis(20));
             let jobs = farside_inspect::jobs().unwrap();
-            if !jobs.iter().any(|job| job.id.name == self.name && job.processes.len() == 3) {
+            let is_whole = |job: &JobInfo| job.processes.len() + job.by_launcher.len() == 3;
+            if !jobs.iter().any(|job| job.id.name == self.name && is_whole(job)) {
                 continue;
             }
-            let workers = farside_inspect::Inspector::connect(&self.name).unwrap().workers().unwrap();
+            let workers = Inspector::connect(&self.name).unwrap().workers().unwrap();
             let waits = |worker: usize, line| workers[worker].wait.as_ref().is_some_and(|wait| wait.site.line == line);
             let is_called = workers.len() == 6 && workers[4].call.as_ref().is_some_and(|call| call.site.is_some());
             if is_called && waits(0, BARRIER) && waits(1, RESULT) && waits(2, CIRCLE) && waits(5, CIRCLE) {
@@ -212,7 +217,7 @@ fn top_names_cause_worker_and_line() {
     FARSIDE.assert_refused(&["top", "--rate", "100"], 2, &["0.25 to 20"]);
 }
 
-/// What a program measures of itself is what is seen from outside.
+/// What a program measures of itself is what is seen from outside: by `top`, and in a trace.
 #[test]
 fn shares_agree_with_the_times_of_the_program() {
     let mut job = Job::start_as("measuring", MEASURING, &["-n", "2"]);
@@ -221,7 +226,7 @@ fn shares_agree_with_the_times_of_the_program() {
         assert!(job.launcher.try_wait().unwrap().is_none(), "the job has ended");
         assert!(Instant::now() < until, "the job shows nothing in a minute");
         thread::sleep(Duration::from_millis(20));
-        let inspector = farside_inspect::Inspector::connect(&*job.name);
+        let inspector = Inspector::connect(&*job.name);
         if let Some(inspector) = inspector.ok().filter(|job| job.open_any("waits 1").is_ok()) {
             break inspector;
         }
@@ -236,33 +241,57 @@ fn shares_agree_with_the_times_of_the_program() {
     while [own(0), own(1)].iter().flatten().any(|sum| sum.is_nan()) {
         assert!(Instant::now() < until, "the workers measure nothing in a minute");
     }
-    // A machine that is busy may stop a worker at one end of the interval for long.
-    let mut told = String::new();
-    for _ in 0..5 {
-        let before = [own(0), own(1)];
-        let printed = FARSIDE.printed(&["top", &job.name, "--once", "--json", "--rate", "0.25"]);
-        let after = [own(0), own(1)];
-        let top: Value = serde_json::from_str(&printed).unwrap();
-        let mut do_agree = true;
-        for (number, (before, after)) in before.into_iter().zip(after).enumerate() {
-            let worker = &top["workers"][number];
-            let waits: f64 =
-                worker["waits"].as_array().unwrap().iter().map(|wait| wait["share"].as_f64().unwrap()).sum();
-            let seen = [worker["program"].as_f64().unwrap(), worker["calls"].as_f64().unwrap(), waits];
-            let spent: Vec<f64> = after.iter().zip(before).map(|(after, before)| after - before).collect();
-            let all: f64 = spent.iter().sum();
-            for ((what, seen), spent) in SPENT.iter().zip(seen).zip(&spent) {
-                // Also false for NaN.
-                do_agree &= (seen - spent / all).abs() <= 0.05;
-                told += &format!("worker {number} {what}: {seen:.4} seen, {:.4} measured\n", spent / all);
+    // What is seen of both workers, and which of their sums it must equal.
+    let agree = |parts: &[(&str, [f64; 3])], look: &dyn Fn() -> [Vec<f64>; 2]| {
+        let mut told = String::new();
+        // A machine that is busy may stop a worker at one end of the interval for long.
+        for _ in 0..5 {
+            let before = [own(0), own(1)];
+            let seen = look();
+            let after = [own(0), own(1)];
+            let mut do_agree = true;
+            for (number, seen) in seen.into_iter().enumerate() {
+                let spent: Vec<f64> = after[number].iter().zip(before[number]).map(|(now, then)| now - then).collect();
+                let all: f64 = spent.iter().sum();
+                for ((what, weights), seen) in parts.iter().zip(seen) {
+                    let measured = weights.iter().zip(&spent).map(|(weight, spent)| weight * spent / all).sum::<f64>();
+                    // Also false for NaN.
+                    do_agree &= (seen - measured).abs() <= 0.05;
+                    told += &format!("worker {number} {what}: {seen:.4} seen, {measured:.4} measured\n");
+                }
+            }
+            if do_agree {
+                print!("{told}");
+                return;
             }
         }
-        if do_agree {
-            print!("{told}");
-            return;
-        }
-    }
-    panic!("the shares differ by more than 5 %:\n{told}");
+        panic!("the shares differ by more than 5 %:\n{told}");
+    };
+    let [program, calls, waits] = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
+    agree(&[("program", program), ("calls", calls), ("waits", waits)], &|| {
+        let printed = FARSIDE.printed(&["top", &job.name, "--once", "--json", "--rate", "0.25"]);
+        let top: Value = serde_json::from_str(&printed).unwrap();
+        [0, 1].map(|number| {
+            let worker = &top["workers"][number];
+            let waits = worker["waits"].as_array().unwrap().iter().map(|wait| wait["share"].as_f64().unwrap()).sum();
+            vec![worker["program"].as_f64().unwrap(), worker["calls"].as_f64().unwrap(), waits]
+        })
+    });
+    // In a trace, a wait has the calls that ran in it.
+    agree(&[("traced calls", calls), ("traced waits", [0.0, 1.0, 1.0])], &|| {
+        let trace = inspector.trace(Duration::from_secs(4)).unwrap();
+        let time = trace.end - trace.begin;
+        [0, 1].map(|number| {
+            let worker = trace.workers.iter().find(|of| of.worker == number).unwrap();
+            let is_of: [fn(&Occurrence) -> bool; 2] =
+                [|what| matches!(what, Occurrence::Ran { .. }), |what| matches!(what, Occurrence::Waited { .. })];
+            let share = |is_of: fn(&Occurrence) -> bool| {
+                let of_kind = worker.events.iter().filter(|event| is_of(&event.what));
+                of_kind.map(|event| event.time).sum::<Duration>().div_duration_f64(time)
+            };
+            is_of.map(share).to_vec()
+        })
+    });
 }
 
 #[test]
@@ -303,6 +332,60 @@ fn a_trace_pairs_calls_and_names_lines() {
     let at = format!("{FILE}:{BARRIER}");
     assert!(events.iter().any(|event| event["cat"] == json!("collective") && event["args"]["at"] == json!(at)));
     FARSIDE.assert_refused(&["inspect", "trace", "0"], 2, &["0.001 to 3600"]);
+}
+
+/// The launcher answers for processes that show nothing and open no door.
+#[test]
+fn a_job_that_shows_nothing_is_seen_through_its_launcher() {
+    let mut job = Job::start_as("silent", SILENT, &["-n", "3", "-t", "2"]);
+    job.wait();
+    let found = farside_inspect::jobs().unwrap().into_iter().find(|found| found.id.name == job.name).unwrap();
+    assert_eq!((found.id.id, found.process_count, found.processes.len()), (job.launcher.id(), 3, 0));
+    let one = found.by_launcher[1].clone();
+    assert_eq!(one.process, 1);
+    let program = std::fs::read_link(format!("/proc/{}/exe", one.system_process)).unwrap();
+    assert_eq!(program, std::env::current_exe().unwrap());
+    let printed = FARSIDE.printed(&["inspect", "jobs"]);
+    assert!(printed.contains(&format!("{}  0 of 3 processes, 3 seen through their launcher", found.id)), "{printed}");
+    assert_eq!(FARSIDE.printed(&["inspect", "list", "--job", &job.name]), "");
+
+    let top: Value =
+        serde_json::from_str(&FARSIDE.printed(&["top", &job.name, "--once", "--json", "--rate", "2"])).unwrap();
+    assert_eq!(top["cycles"], json!([[2, 5]]), "{top}");
+    assert!(share(&top["workers"][2], CIRCLE) > 0.9 && share(&top["workers"][0], BARRIER) > 0.0, "{top}");
+
+    let inspector = Inspector::connect(&*job.name).unwrap();
+    let trace = inspector.trace(2 * NAP).unwrap();
+    let calls = trace.calls();
+    let is_sent = |call: &CallSite| call.sent > 0 && call.site.as_ref().is_some_and(|site| site.line == CALL);
+    assert!(calls.iter().any(is_sent) && calls.iter().any(|call| call.delay.is_some()), "{calls:?}");
+
+    let signal = |name: &str| {
+        let pid = one.system_process.to_string();
+        assert!(std::process::Command::new("kill").args([name, &pid]).status().unwrap().success());
+    };
+    signal("-STOP");
+    let error = inspector.deadline(Duration::from_millis(200)).workers().unwrap_err();
+    assert!(
+        matches!(error, InspectError::Refused { process: 1, .. } | InspectError::Silent { process: 1, .. }),
+        "{error}"
+    );
+    signal("-CONT");
+    assert_eq!(inspector.workers().unwrap().len(), 6);
+    // One that is gone has no workers, and the job ends.
+    signal("-KILL");
+    let mut until = Instant::now() + Duration::from_secs(60);
+    let mut failure = None;
+    while job.launcher.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < until, "the job does not end in time: {failure:?}");
+        // The launcher closes its door a moment before it ends.
+        if let (Err(error), None) = (inspector.workers(), &failure) {
+            failure = Some(error);
+            until = Instant::now() + Duration::from_secs(20);
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert!(matches!(inspector.workers(), Err(InspectError::NoJob { .. })));
 }
 
 /// Where the lines are that this test expects.

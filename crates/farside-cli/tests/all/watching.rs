@@ -85,6 +85,16 @@ fn a_command_without_the_page_says_how_to_build_it() {
     FARSIDE.assert_refused(&["run", "-n", "1", "--inspect", "true"], 1, &["--features page"]);
 }
 
+#[cfg(feature = "page")]
+#[test]
+fn a_page_of_a_job_whose_doors_are_shut_is_refused() {
+    for words in [&["run", "-n", "1", "--inspect", "true"][..], &["hex", "--size", "3", "--plain", "--inspect"]] {
+        let output = FARSIDE.command(words).env("FARSIDE_INSPECT", "off").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && said.contains("unset it"), "{words:?}: {said}");
+    }
+}
+
 /// The page of `farside run --inspect` shows the job that was started, and ends with it.
 #[cfg(feature = "page")]
 #[test]

@@ -19,7 +19,7 @@ fn owner(me: &Worker, x: u64) -> WorkerId {
 
 /// Items of all workers arrive once each, in batches of many sizes.
 pub(crate) fn every_item_arrives_once(me: &Worker) -> Result<()> {
-    const ITEMS: u64 = 500;
+    const ITEMS: u64 = 150;
     for batch_bytes in [0, 1, 100, 1 << 20, usize::MAX] {
         let seen = Rc::new(RefCell::new(Vec::new()));
         let part = seen.clone();
@@ -40,11 +40,11 @@ pub(crate) fn every_item_arrives_once(me: &Worker) -> Result<()> {
     }
     Ok(())
 }
-everywhere!(every_item, super::every_item_arrives_once);
+everywhere!(every_item, super::every_item_arrives_once, crate::simulated_in_a_grid);
 
 /// Exchanges may be made again and again. Each keeps its memory only until it is freed.
 fn exchanges_come_and_go(me: &Worker) -> Result<()> {
-    for round in 0..20 {
+    for round in 0..8 {
         let seen = Rc::new(Cell::new(0_u64));
         let part = seen.clone();
         let exchange = Exchange::new(me, move |_, items: Items<'_, u64>| part.set(part.get() + items.sum::<u64>()))?;
@@ -57,7 +57,7 @@ fn exchanges_come_and_go(me: &Worker) -> Result<()> {
     }
     me.barrier()
 }
-everywhere!(come_and_go, super::exchanges_come_and_go);
+everywhere!(come_and_go, super::exchanges_come_and_go, crate::simulated_in_a_grid);
 
 #[test]
 fn a_freed_exchange_is_refused() {
@@ -107,7 +107,7 @@ fn items_may_be_strings(me: &Worker) -> Result<()> {
     assert_eq!(sum.get(), 4 * lengths.iter().sum::<usize>() as u64);
     me.barrier()
 }
-everywhere!(strings, super::items_may_be_strings);
+everywhere!(strings, super::items_may_be_strings, crate::simulated_in_a_grid);
 
 /// The function of an exchange may push: each item makes two smaller ones, elsewhere.
 fn items_make_items(me: &Worker) -> Result<()> {
@@ -134,7 +134,7 @@ fn items_make_items(me: &Worker) -> Result<()> {
     assert_eq!(me.all_reduce(count.get(), |a, b| a + b)?, (1 << (DEPTH + 1)) - 1);
     me.barrier()
 }
-everywhere!(trees, super::items_make_items);
+everywhere!(trees, super::items_make_items, crate::simulated_in_a_grid);
 
 /// One item goes out although its batch is not full and nothing is flushed: a worker that waits
 /// sends it, also one between.
@@ -156,7 +156,7 @@ fn one_item_does_not_wait_for_others(me: &Worker) -> Result<()> {
     }
     me.barrier()
 }
-everywhere!(one_item, super::one_item_does_not_wait_for_others);
+everywhere!(one_item, super::one_item_does_not_wait_for_others, crate::simulated_in_a_grid);
 
 /// Items that were pushed and not waited for are handled before the job ends, and so are those
 /// that they make.
@@ -194,7 +194,7 @@ fn items_may_be_empty(me: &Worker) -> Result<()> {
     assert_eq!(me.all_reduce(count.get(), |a, b| a + b)?, 20_000 * u64::from(me.worker_count()));
     me.barrier()
 }
-everywhere!(empty, super::items_may_be_empty);
+everywhere!(empty, super::items_may_be_empty, crate::simulated_in_a_grid);
 
 /// A worker that makes progress and never waits sends its batches, too.
 fn progress_is_enough(me: &Worker) -> Result<()> {
@@ -210,7 +210,7 @@ fn progress_is_enough(me: &Worker) -> Result<()> {
     }
     me.barrier()
 }
-everywhere!(progress, super::progress_is_enough);
+everywhere!(progress, super::progress_is_enough, crate::simulated_in_a_grid);
 
 /// An item that no record can hold is refused once. What is pushed later arrives.
 fn an_item_without_end_is_refused(me: &Worker) -> Result<()> {
@@ -401,7 +401,7 @@ fn a_function_that_panics_ends_the_job() {
 #[test]
 fn a_worker_between_keeps_few_items() {
     const BATCH_BYTES: usize = 512;
-    const ITEMS: u64 = 4000;
+    const ITEMS: u64 = 1200;
     for workers in [70, 90] {
         let (pushed, handled) = (AtomicU64::new(0), Arc::new(AtomicU64::new(0)));
         farside::simulate(workers, 1, 1, |me| {

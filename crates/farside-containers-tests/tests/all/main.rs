@@ -10,6 +10,7 @@ mod examples;
 mod exchange;
 mod keep;
 mod linear;
+mod losses;
 mod map;
 mod query;
 mod queue;
@@ -44,8 +45,13 @@ macro_rules! everywhere {
 }
 pub(crate) use everywhere;
 
-/// Simulates a body with different numbers of workers, up to a grid with a short last row.
+/// Simulates a body with different numbers of workers.
 fn simulated(body: fn(&Worker) -> Result<()>) {
+    simulated_up_to(17, 1, body);
+}
+
+/// The same up to the number from which on items go by two hops: a grid with a short last row.
+fn simulated_in_a_grid(body: fn(&Worker) -> Result<()>) {
     simulated_up_to(35, 2, body);
 }
 

@@ -20,12 +20,6 @@ use crate::everywhere;
 const IMPLEMENTATIONS: [Implementation; 3] =
     [Implementation::OneSided, Implementation::OneSidedPublished, Implementation::Call];
 
-/// Simulates a body with up to 2^4 + 1 workers. Batches are also simulated in a grid of workers, by
-/// `crate::simulated`.
-fn simulated(body: fn(&Worker) -> Result<()>) {
-    crate::simulated_up_to(17, 1, body);
-}
-
 /// A value that tells whether it is whole.
 type Value = [u64; 3];
 
@@ -115,7 +109,7 @@ fn is_like_a_map(me: &Worker) -> Result<()> {
     }
     Ok(())
 }
-everywhere!(like_a_map, super::is_like_a_map, crate::map::simulated);
+everywhere!(like_a_map, super::is_like_a_map);
 
 /// Many keys begin at few slots.
 #[test]
@@ -146,7 +140,7 @@ fn own_keys(me: &Worker) -> Result<()> {
     }
     Ok(())
 }
-everywhere!(local, super::own_keys, crate::map::simulated);
+everywhere!(local, super::own_keys);
 
 /// What was inserted in one phase is found in the next one.
 fn phases_follow_each_other(me: &Worker) -> Result<()> {
@@ -173,7 +167,7 @@ fn phases_follow_each_other(me: &Worker) -> Result<()> {
     }
     Ok(())
 }
-everywhere!(phases, super::phases_follow_each_other, crate::map::simulated);
+everywhere!(phases, super::phases_follow_each_other);
 
 /// Types of other sizes, and types that not all bytes are values of.
 fn small_and_large(me: &Worker) -> Result<()> {
@@ -191,4 +185,4 @@ fn small_and_large(me: &Worker) -> Result<()> {
     assert_eq!((nothing.on(me).get(&9)?, nothing.on(me).get(&8)?), (Some(()), None));
     me.barrier()
 }
-everywhere!(sizes, super::small_and_large, crate::map::simulated);
+everywhere!(sizes, super::small_and_large);

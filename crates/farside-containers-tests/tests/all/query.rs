@@ -34,7 +34,7 @@ pub(crate) fn gathers(me: &Worker) -> Result<()> {
     }
     me.barrier()
 }
-everywhere!(reads, super::gathers);
+everywhere!(reads, super::gathers, crate::simulated_in_a_grid);
 
 /// Questions and answers may be strings.
 fn translates(me: &Worker) -> Result<()> {
@@ -55,7 +55,7 @@ fn translates(me: &Worker) -> Result<()> {
     assert_eq!(answers, expected);
     me.barrier()
 }
-everywhere!(strings, super::translates);
+everywhere!(strings, super::translates, crate::simulated_in_a_grid);
 
 /// A worker that asks for much more than it sends waits for answers. Otherwise all of them would
 /// pile up at the owner.

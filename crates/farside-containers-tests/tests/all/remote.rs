@@ -49,6 +49,48 @@ where
     Ok(())
 }
 
+/// A key whose hash is that of some others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Wire)]
+struct Clashing(u64);
+
+impl std::hash::Hash for Clashing {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        (self.0 / 3).hash(state);
+    }
+}
+
+/// A cursor of a hash map sees every entry that stays once, also where hashes are equal and while
+/// the table grows and shrinks.
+#[test]
+fn a_cursor_of_a_hash_map_sees_all_that_stays() {
+    farside::simulate(2, 1, 5, |me| {
+        let remotes = Remotes::new(me)?;
+        let map = at_next::<HashMap<Clashing, u64>>(me, remotes)?;
+        map.extend(me, (0..300).map(|key| (Clashing(key), key)).collect()).wait()?;
+        for block in [1, 2, 7, 150, 1000] {
+            let mut seen = BTreeMap::new();
+            for (number, entry) in (0_u64..).zip(map.iter(me, block)) {
+                let (key, value) = entry?;
+                assert_eq!((seen.insert(key, value), value), (None, key.0), "blocks of {block}");
+                let number = number % 300;
+                // Keys below 100 stay. The others go and come.
+                map.remove(me, Clashing(100 + number % 200)).wait()?;
+                map.insert(me, Clashing(300 + number), 300 + number).wait()?;
+            }
+            assert!((0..100).all(|key| seen.contains_key(&Clashing(key))), "blocks of {block}");
+            map.with(me, (), |map, ()| map.retain(|key, _| key.0 < 300)).wait()?;
+            map.extend(me, (100..300).map(|key| (Clashing(key), key)).collect()).wait()?;
+        }
+        // Ranges follow the same order, and move to a sorted map.
+        let sorted = at_next::<BTreeMap<Clashing, u64>>(me, remotes)?;
+        while sorted.append_range(me, map, 0..70).wait()? > 0 {}
+        assert!(map.is_empty(me).wait()?);
+        compare(me, sorted, (0..300).map(|key| (Clashing(key), key)))?;
+        me.barrier()
+    })
+    .unwrap();
+}
+
 fn sequences_do_what_those_of_std_do(me: &Worker) -> Result<()> {
     let remotes = Remotes::new(me)?;
     let mut random = Random::of(me);

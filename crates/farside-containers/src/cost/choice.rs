@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use farside::{Result, Worker, WorkerId};
+use farside::{Result, Worker};
 
 use super::{CostModel, Load, Plan};
-use crate::agreement::agree;
+use crate::agreement::{agree, first, is_first, place};
 use crate::promise::{Choice, Implementation, Op, Promise};
 
 /// A container changes its implementation if the other one costs less than this part of it.
@@ -64,14 +64,14 @@ impl Planner {
         Self { load: Load { interval, ..self.load }, ..self }
     }
 
-    /// Returns the choice of worker 0: the implementation whose two operations together cost least,
-    /// or that of `now` if it costs little more. Collective.
+    /// Returns the choice of the first worker: the implementation whose two operations together
+    /// cost least, or that of `now` if it costs little more. Collective.
     pub(crate) fn choose(&self, me: &Worker, ops: [Op; 2], now: Option<Implementation>) -> Result<Implementation> {
-        let chosen = me.is_first().then(|| {
+        let chosen = is_first(me).then(|| {
             let best = self.cheapest(ops);
             now.filter(|now| self.cost(*now, ops) * HYSTERESIS <= self.cost(best, ops)).unwrap_or(best)
         });
-        me.broadcast(WorkerId::FIRST, chosen)
+        me.broadcast(first(me), chosen)
     }
 
     fn cheapest(&self, ops: [Op; 2]) -> Implementation {
@@ -97,5 +97,7 @@ impl Planner {
 
 /// Returns how often the next worker looks at its calls. Zero if there is no other.
 pub(crate) fn interval_of_neighbor(me: &Worker) -> Result<Duration> {
-    if me.worker_count() == 1 { Ok(Duration::ZERO) } else { me.progress_interval(me.neighbor(1)) }
+    let (own, count) = place(me);
+    let next = me.remaining_workers()[(own + 1) % count];
+    if next == me.id() { Ok(Duration::ZERO) } else { me.progress_interval(next) }
 }

@@ -7,7 +7,9 @@ use std::path::Path;
 
 use farside::bytemuck::{self, Pod};
 use farside::wire::{self, Decoder};
-use farside::{GlobalArray, Result, Wire, Worker, WorkerId};
+use farside::{GlobalArray, Result, Wire, Worker};
+
+use crate::agreement::{first, is_first};
 
 use super::{During, KeepError, agree, agree_on, beside, is_agreed, replace, session};
 
@@ -76,7 +78,7 @@ pub fn save<T: Number>(me: &Worker, path: &Path, array: &GlobalArray<T>, shape: 
     agree_on(me, path, shape)?;
     let new = beside(path, &format!(".{:016x}", session(me)?));
     let saved = save_as(me, &new, path, array, shape);
-    if me.is_first() && saved.as_ref().is_err_and(is_agreed) {
+    if is_first(me) && saved.as_ref().is_err_and(is_agreed) {
         let _ = std::fs::remove_file(&new);
     }
     saved
@@ -84,15 +86,17 @@ pub fn save<T: Number>(me: &Worker, path: &Path, array: &GlobalArray<T>, shape: 
 
 fn save_as<T: Number>(me: &Worker, new: &Path, path: &Path, array: &GlobalArray<T>, shape: &[usize]) -> Result<()> {
     let header = header::<T>(shape);
-    let checked = if product(shape) == Some(array.len()) {
+    let checked = if let Some(process) = me.lost_processes().first() {
+        Err(KeepError::Lost { path: path.to_owned(), process: *process }.into())
+    } else if product(shape) == Some(array.len()) {
         Ok(())
     } else {
         let why = format!("the shape {shape:?} is not that of {} values", array.len());
         Err(KeepError::malformed(path, why).into())
     };
-    agree(me, checked.and_then(|()| if me.is_first() { begin::<T>(new, &header, array.len()) } else { Ok(()) }))?;
+    agree(me, checked.and_then(|()| if is_first(me) { begin::<T>(new, &header, array.len()) } else { Ok(()) }))?;
     agree(me, write_local(me, new, array, header.len() as u64))?;
-    agree(me, if me.is_first() { replace(new, path).map_err(Into::into) } else { Ok(()) })
+    agree(me, if is_first(me) { replace(new, path).map_err(Into::into) } else { Ok(()) })
 }
 
 /// Reads an array from `path`, and returns it with its dimensions. All workers call this, in the
@@ -107,7 +111,7 @@ pub fn load<T: Number>(me: &Worker, path: &Path) -> Result<(GlobalArray<T>, Vec<
     });
     let ((file, start, shape), inode) = agree(me, opened.map_err(Into::into))?;
     // Another job may have replaced it meanwhile.
-    let all_inodes = me.broadcast(WorkerId::FIRST, me.is_first().then_some(inode))?;
+    let all_inodes = me.broadcast(first(me), is_first(me).then_some(inode))?;
     let why = "it was replaced while the workers opened it: try again";
     agree(me, if inode == all_inodes { Ok(()) } else { Err(KeepError::malformed(path, why).into()) })?;
     let array = me.global_array::<T>(shape.iter().product())?;

@@ -13,8 +13,10 @@ use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use farside::wire::{self, Decoder, Schema};
-use farside::{Result, Wire, Worker, WorkerId};
+use farside::{Result, Wire, Worker};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use crate::agreement::{first, is_first, place};
 
 use super::{During, KeepError, agree, agree_on, beside, is_agreed, replace, session};
 
@@ -100,7 +102,8 @@ const CHECKSUM_BYTES: usize = 8;
 pub fn save<T: Wire>(me: &Worker, path: &Path, items: impl IntoIterator<Item = Result<T>>) -> Result<u64> {
     agree_on(me, path, &[])?;
     let session = session(me)?;
-    let own = part_path(path, session, me.id().index());
+    // The parts are numbered without gaps, also if only some workers are left.
+    let own = part_path(path, session, place(me).0);
     let saved = save_part(me, path, &own, session, items);
     if saved.as_ref().is_err_and(is_agreed) {
         // It belongs to no snapshot.
@@ -117,7 +120,7 @@ fn save_part<T: Wire>(
     items: impl IntoIterator<Item = Result<T>>,
 ) -> Result<u64> {
     let part = agree(me, shape::<T>().and_then(|_| write_part(own, items)))?;
-    let parts = me.gather(WorkerId::FIRST, part)?;
+    let parts = me.gather(first(me), part)?;
     let all = parts.iter().flatten().map(|part| part.items).sum();
     let replaced = parts.map_or(Ok(None), |parts| {
         let (magic, version, shape, type_name) = (MAGIC, VERSION, shape::<T>()?, type_name::<T>().to_owned());
@@ -130,7 +133,7 @@ fn save_part<T: Wire>(
             let _ = fs::remove_file(&part).during("deleting", &part);
         }
     }
-    me.broadcast(WorkerId::FIRST, me.is_first().then_some(all))
+    me.broadcast(first(me), is_first(me).then_some(all))
 }
 
 /// Reads what [`save`] has written, in a job with any number of workers, and calls `take` with each
@@ -142,10 +145,11 @@ fn save_part<T: Wire>(
 /// taken then. The first error of `take`; those of [`Worker::all_reduce`].
 pub fn restore<T: Wire>(me: &Worker, path: &Path, mut take: impl FnMut(T) -> Result<()>) -> Result<u64> {
     // One worker reads the list, which another job may replace meanwhile.
-    let list = if me.is_first() { read_list::<T>(path).map(Some) } else { Ok(None) };
+    let list = if is_first(me) { read_list::<T>(path).map(Some) } else { Ok(None) };
     let list = agree(me, list.map_err(Into::into))?;
-    let list = me.broadcast(WorkerId::FIRST, list)?;
-    let own = (0..list.parts.len()).skip(me.id().index()).step_by(me.worker_count() as usize);
+    let list = me.broadcast(first(me), list)?;
+    let (own, workers) = place(me);
+    let own = (0..list.parts.len()).skip(own).step_by(workers);
     let taken = own.map(|number| {
         let part = list.parts[number];
         read_part(&part_path(path, list.session, number), part, &mut take).map(|()| part.items)

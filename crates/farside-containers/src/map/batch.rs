@@ -9,6 +9,7 @@ use super::core::{Core, Effort, For, Kind, Level, Stop, Wait, lacks_memory};
 use super::operations::{Get, Insert, Map, Operation, Upsert, caught};
 use super::slot::{Part, Slot, Spot};
 use super::state::{Answer, State};
+use crate::agreement::is_left_behind;
 use crate::exchange::{Exchange, Sender};
 use crate::query::Query;
 
@@ -90,13 +91,14 @@ impl<K: Slot, V: Slot> Batch<'_, '_, K, V> {
     #[inline]
     #[track_caller]
     fn push(&self, key: &K, push: impl FnOnce(WorkerId) -> Result<()>) -> Result<()> {
-        let owner = self.map.owner_of(key);
+        let place = self.map.core.spot(key).owner;
+        let owner = self.map.core.state.owners[place];
         if self.map.core.level == Level::Local && owner != self.map.core.me.id() {
             return Err(MapError::NotLocal { owner }.into());
         }
-        self.map.core.announce(owner.index())?;
+        self.map.core.announce(place)?;
         push(owner)?;
-        self.map.core.note_done(owner.index(), Kind::Insert)
+        self.map.core.note_done(place, Kind::Insert)
     }
 
     /// Inserts many values.
@@ -111,8 +113,9 @@ impl<K: Slot, V: Slot> Batch<'_, '_, K, V> {
     /// call this, in the same order as other collectives.
     ///
     /// # Errors
-    /// [`MapError::Batch`] on every worker, if any worker could not insert an entry; those of
-    /// [`Worker::quiesce`].
+    /// [`MapError::Batch`] on every worker, if any worker could not insert an entry. That also
+    /// counts the entries whose owner is lost, if the workers [go on](Worker::go_on) without
+    /// it. Those of [`Worker::quiesce`].
     pub fn finish(self) -> Result<()> {
         self.map.finish_batches()
     }
@@ -124,8 +127,12 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
         let core = &self.core;
         let here = Core::on(core.handle, core.me);
         // A worker that fails goes on to the collectives, where the others wait.
-        let flushed = self.map.batches.on(core.me).flush().and(self.map.changes.on(core.me).flush());
+        let (inserts, changes) = (self.map.batches.on(core.me), self.map.changes.on(core.me));
+        let flushed = but_for_dropped(core.me, inserts.flush().and(changes.flush()));
         let sent = flushed.and(core.me.quiesce());
+        for dropped in [inserts.take_dropped(), changes.take_dropped()] {
+            add_refused(&mut core.state.refused.borrow_mut(), dropped);
+        }
         for (key, value, change) in core.state.pending.take() {
             let spot = here.spot(&key);
             let done = match change {
@@ -138,12 +145,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
         }
         let refused = core.meet(core.state.refused.take());
         sent?;
-        let refused = refused?;
-        let count = refused.iter().map(|(count, _)| count).sum();
-        match refused.into_iter().find(|(count, _)| *count > 0) {
-            Some((_, first)) => Err(MapError::Batch { count, first }.into()),
-            None => Ok(()),
-        }
+        check_refused(refused?)
     }
 
     /// Returns a batch of insertions. Their owners carry them out, whatever the implementation.
@@ -152,7 +154,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// [`MapError::Gone`]; [`MapError::Promise`] if the promise permits no insertions.
     pub fn batch(&self) -> Result<Batch<'_, 'w, K, V>> {
         self.core.check("batch", Kind::Insert)?;
-        self.core.part(self.core.me.id().index())?;
+        self.core.own_part()?;
         let me = self.core.me;
         Ok(Batch { map: self, sender: self.map.batches.on(me), changes: self.map.changes.on(me) })
     }
@@ -166,7 +168,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     pub fn get_many(&self, keys: &[K]) -> Result<Vec<Option<V>>> {
         let (core, mut values) = (&self.core, Vec::with_capacity(keys.len()));
         core.check("get_many", Kind::Find)?;
-        core.part(core.me.id().index())?;
+        core.own_part()?;
         for keys in keys.chunks(ROUND) {
             let mut answers = self.ask(keys)?;
             for (index, key) in keys.iter().enumerate() {
@@ -220,6 +222,29 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
             core.note_done(core.spot(key).owner, Kind::Find)?;
         }
         Ok(if is_mine() { std::mem::take(&mut state.answers.borrow_mut().1) } else { Vec::new() })
+    }
+}
+
+/// Leaves out that items were dropped for a process which the workers go on without: all of them
+/// learn of that by the number of dropped items.
+pub(super) fn but_for_dropped(me: &Worker, sent: Result<()>) -> Result<()> {
+    sent.or_else(|error| if is_left_behind(me, &error) { Ok(()) } else { Err(error) })
+}
+
+/// Adds to a number of operations that were refused, and their first reason.
+pub(super) fn add_refused(refused: &mut (u64, String), (count, why): (u64, String)) {
+    if refused.0 == 0 {
+        refused.1 = why;
+    }
+    refused.0 += count;
+}
+
+/// Fails if operations were refused at any worker.
+pub(super) fn check_refused(refused: Vec<(u64, String)>) -> Result<()> {
+    let count = refused.iter().map(|(count, _)| count).sum();
+    match refused.into_iter().find(|(count, _)| *count > 0) {
+        Some((_, first)) => Err(MapError::Batch { count, first }.into()),
+        None => Ok(()),
     }
 }
 
@@ -296,7 +321,7 @@ impl<K: Slot, V: Slot> Core<'_, K, V> {
                     match self.renewed(now.base, is_crowded) {
                         Ok(part) if part.base != now.base => {}
                         Ok(Part { slots, .. }) if is_last => {
-                            return Err(MapError::Full { owner: WorkerId::new(spot.owner as u32), slots }.into());
+                            return Err(MapError::Full { owner: self.state.owners[spot.owner], slots }.into());
                         }
                         Err(Stop::Failed(error)) if is_last || !is_crowded || !lacks_memory(&error) => {
                             return Err(error);
@@ -316,11 +341,7 @@ impl<K: Slot, V: Slot> Core<'_, K, V> {
     /// Keeps a failure for [`Batch::finish`].
     fn note(&self, outcome: Result<()>) {
         if let Err(error) = outcome {
-            let mut refused = self.state.refused.borrow_mut();
-            if refused.0 == 0 {
-                refused.1 = error.to_string();
-            }
-            refused.0 += 1;
+            add_refused(&mut self.state.refused.borrow_mut(), (1, error.to_string()));
         }
     }
 }

@@ -8,6 +8,7 @@ use super::core::Kind;
 use super::operations::Map;
 use super::slot::Slot;
 use super::{MapError, Settings};
+use crate::agreement::place;
 use crate::cost::{Load, Plan, Planner, Probing, interval_of_neighbor};
 use crate::promise::{Implementation, Op, Promise};
 
@@ -18,7 +19,7 @@ impl Settings {
     /// Chooses the implementation. All workers call this, with the same settings but for the costs
     /// in the model, and get that of worker 0.
     pub(super) fn decide(&self, me: &Worker) -> Result<(Implementation, Planner)> {
-        let workers = me.worker_count() as usize;
+        let (_, workers) = place(me);
         let fill = self.capacity.div_ceil(workers) as f64 / self.slots(workers)? as f64;
         let own_share = 1.0 / f64::from(me.process_count());
         let load = Load { fill, probing: Probing::Quadratic, own_share, ..Load::default() };
@@ -54,14 +55,14 @@ impl<K: Slot, V: Slot> Map<'_, K, V> {
     pub fn choose_again(&self) -> Result<Implementation> {
         let (core, state) = (&self.core, &self.core.state);
         core.check("choose_again", Kind::Change)?;
-        core.part(core.me.id().index())?;
+        core.own_part()?;
         let interval = interval_of_neighbor(core.me);
         core.settle();
         let own = (interval.as_ref().copied().unwrap_or_default(), state.is_settled());
         let all = core.meet(own);
         // A worker that fails goes on to the collectives, where the others wait.
         let (interval, all) = (interval.and(Ok(())), all?);
-        let mean = all.iter().map(|(interval, _)| *interval).sum::<Duration>() / core.me.worker_count();
+        let mean = all.iter().map(|(interval, _)| *interval).sum::<Duration>() / all.len() as u32;
         let planner = state.planner.get().at_interval(mean);
         state.planner.set(planner);
         let now = state.implementation.get();

@@ -196,6 +196,11 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
         if part.slots == 0 { Err(MapError::Gone.into()) } else { Ok(part) }
     }
 
+    /// Returns the part of this worker.
+    pub(super) fn own_part(&self) -> Result<Part> {
+        self.part(self.state.mine)
+    }
+
     /// Asks for the first slot of a key, which an operation will access soon. Returns where the key
     /// belongs.
     #[inline]
@@ -293,7 +298,7 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
         arguments: impl Fn() -> A,
         attempt: AtOwner<K, V, A, R>,
     ) -> Result<R> {
-        let owner = WorkerId::new(spot.owner as u32);
+        let owner = self.state.owners[spot.owner];
         self.part(spot.owner)?;
         self.persist(spot, |effort| {
             let asked = self.me.call_return(owner, (self.handle, effort, arguments()), attempt);
@@ -337,7 +342,7 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
                 if !has_grown {
                     if effort.probes == PROBES_MAX {
                         let slots = self.part(spot.owner)?.slots;
-                        return Err(MapError::Full { owner: WorkerId::new(spot.owner as u32), slots }.into());
+                        return Err(MapError::Full { owner: self.state.owners[spot.owner], slots }.into());
                     }
                     effort.probes = PROBES_MAX;
                 }
@@ -511,7 +516,7 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
             return Ok(Some(stamp));
         }
         look_bytes(self.me, entry, &mut copy[HEAD_BYTES..])?;
-        let is_own = || part.base == self.state.parts[self.me.id().index()].get().base;
+        let is_own = || part.base == self.state.parts[self.state.mine].get().base;
         if matches!(self.level, Level::FindOnly | Level::Local) || self.is_alone() && is_own() {
             return Ok(Some(stamp));
         }

@@ -7,7 +7,7 @@ use farside::{AddressFault, Error, Result, WorkerId};
 
 use super::MapError;
 use super::core::{Core, Effort, For, Kind, Level, Stop, Wait, look_bytes, wait};
-use super::operations::{Map, count_all};
+use super::operations::{Map, for_all};
 use super::slot::{HEAD_BYTES, Part, Slot, Spot, Stamp, entry_of, verified, with_copy};
 use crate::promise::Promise;
 
@@ -45,10 +45,8 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// Those of [`local`](Self::local); [`MapError::NotLocal`].
     #[track_caller]
     pub fn stream(&self, of: WorkerId) -> Result<Entries<'_, 'w, K, V>> {
-        let owner = of.index();
-        if owner >= self.core.state.parts.len() {
-            return Err(Error::UnknownWorker { worker: of, count: self.core.me.worker_count() });
-        }
+        let count = self.core.me.worker_count();
+        let owner = self.core.state.owner(of).ok_or(Error::UnknownWorker { worker: of, count })?;
         self.core.check("stream", Kind::Find)?;
         if self.core.level == Level::Local && of != self.core.me.id() {
             return Err(MapError::NotLocal { owner: of }.into());
@@ -98,16 +96,8 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// [`MapError::Partial`] names the processes that are lost, after all other entries. Those of
     /// [`stream`](Self::stream) and of its iterator.
     #[track_caller]
-    pub fn for_all(&self, mut work: impl FnMut(K, V)) -> Result<u64> {
-        count_all(self.core.me, |worker| {
-            let mut count = 0;
-            for entry in self.stream(worker)? {
-                let (key, value) = entry?;
-                work(key, value);
-                count += 1;
-            }
-            Ok(count)
-        })
+    pub fn for_all(&self, work: impl FnMut(K, V)) -> Result<u64> {
+        for_all(self.core.me, &self.core.state.owners, |owner| self.stream(owner), work)
     }
 
     /// Keeps the entries for which `keep` returns true. Each worker passes a function for its own
@@ -152,8 +142,8 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
         let entries = self.local().and_then(|entries| entries.collect::<Result<Vec<_>>>());
         let are_read = self.core.meet(entries.is_ok());
         let entries = entries?;
-        if let Some(worker) = are_read?.iter().position(|is_read| !is_read) {
-            return Err(MapError::Undrained { worker: WorkerId::new(worker as u32) }.into());
+        if let Some(place) = are_read?.iter().position(|is_read| !is_read) {
+            return Err(MapError::Undrained { worker: self.core.me.remaining_workers()[place] }.into());
         }
         self.clear()?;
         Ok(entries)

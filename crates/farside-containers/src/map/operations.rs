@@ -103,8 +103,8 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// Changes the value of a key, and returns what `change` returns. Returns `None` if the key is
     /// not there. No other operation on the key comes in between.
     ///
-    /// `change` captures nothing and runs at the owner, as a handler. If it panics, the entry stays
-    /// as it was.
+    /// `change` captures nothing and runs at the owner: as a handler, or here if this worker is the
+    /// owner. It must not use the map or wait. If it panics, the entry stays as it was.
     ///
     /// # Errors
     /// [`Error::RemotePanic`], and those of all [operations on keys](Self#errors).
@@ -140,12 +140,12 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     pub fn len(&self) -> Result<u64> {
         let core = &self.core;
         core.check("len", Kind::Find)?;
-        core.part(core.me.id().index())?;
+        core.own_part()?;
         // Not in a closure, which would be the place of the access.
         for owner in core.announced_parts() {
             core.announce(owner)?;
         }
-        let counted = count_all(core.me, |worker| {
+        let counted = count_all(core.me, &core.state.owners, |worker| {
             let asked = core.me.call_return(worker, core.handle, |there, handle| {
                 Core::on(handle, there).count().map_err(|error| Stop::Failed(error).for_caller())
             });
@@ -179,7 +179,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// Returns the worker to which a key belongs.
     #[inline]
     pub fn owner_of(&self, key: &K) -> WorkerId {
-        WorkerId::new(self.core.spot(key).owner as u32)
+        self.core.state.owners[self.core.spot(key).owner]
     }
 
     /// Returns the same map under another promise, which the program makes for all workers. They
@@ -226,22 +226,20 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
         if core.state.is_doubtful() {
             core.settle();
         }
-        if core.level == Level::Local {
-            if spot.owner != core.me.id().index() {
-                return Err(MapError::NotLocal { owner: WorkerId::new(spot.owner as u32) }.into());
-            }
-            if O::IS_CALL {
-                let run = || core.persist(spot, |effort| O::attempt(core, effort, spot, key, arguments.clone()));
-                return caught(core.me, run);
-            }
-        } else if O::IS_CALL || core.state.implementation.get() == Implementation::Call {
+        let (is_own, is_local) = (spot.owner == core.state.mine, core.level == Level::Local);
+        if is_local && !is_own {
+            return Err(MapError::NotLocal { owner: core.state.owners[spot.owner] }.into());
+        }
+        // A worker needs no call for what it owns.
+        if !is_own && (O::IS_CALL || core.state.implementation.get() == Implementation::Call) {
             let all = || (*key, arguments.clone());
             return core.at_owner(spot, all, |there, (handle, effort, (key, arguments))| {
                 let core = Core::on(handle, there);
                 O::attempt(&core, effort, core.spot(&key), &key, arguments).map_err(Stop::for_caller)
             });
         }
-        core.persist(spot, |effort| O::attempt(core, effort, spot, key, arguments.clone()))
+        let run = || core.persist(spot, |effort| O::attempt(core, effort, spot, key, arguments.clone()));
+        if O::IS_CALL { caught(core.me, run) } else { run() }
     }
 }
 
@@ -254,18 +252,41 @@ pub(super) fn caught<R>(me: &Worker, run: impl FnOnce() -> Result<R>) -> Result<
     })
 }
 
-/// Adds up the entries of all workers. Names the processes that are lost.
-pub(super) fn count_all(me: &Worker, mut count_at: impl FnMut(WorkerId) -> Result<u64>) -> Result<u64> {
+/// Adds up the entries of all owners. Names the processes that are lost.
+pub(super) fn count_all(
+    me: &Worker,
+    owners: &[WorkerId],
+    mut count_at: impl FnMut(WorkerId) -> Result<u64>,
+) -> Result<u64> {
     let (mut counted, mut missing) = (0, Vec::<ProcessId>::new());
-    for worker in me.workers() {
-        match count_at(worker) {
+    for owner in owners {
+        match count_at(*owner) {
             Ok(count) => counted += count,
-            Err(Error::PeerLost { .. }) => missing.push(me.process_of(worker)),
+            Err(Error::PeerLost { .. }) => missing.push(me.process_of(*owner)),
             Err(error) => return Err(error),
         }
     }
     missing.dedup();
     if missing.is_empty() { Ok(counted) } else { Err(MapError::Partial { missing, counted }.into()) }
+}
+
+/// Runs `work` with the entries of all owners, and returns their number. Names the processes that
+/// are lost.
+pub(super) fn for_all<K, V, S: IntoIterator<Item = Result<(K, V)>>>(
+    me: &Worker,
+    owners: &[WorkerId],
+    stream: impl Fn(WorkerId) -> Result<S>,
+    mut work: impl FnMut(K, V),
+) -> Result<u64> {
+    count_all(me, owners, |owner| {
+        let mut count = 0;
+        for entry in stream(owner)? {
+            let (key, value) = entry?;
+            work(key, value);
+            count += 1;
+        }
+        Ok(count)
+    })
 }
 
 /// An operation on one key.

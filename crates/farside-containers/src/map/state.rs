@@ -3,13 +3,13 @@
 use std::cell::{Cell, RefCell};
 
 use farside::memory::Registered;
-use farside::{Error, FabricError, GlobalPtr, PerWorker, Result, Wire, Worker, WorkerId};
+use farside::{Error, FabricError, GlobalAddress, GlobalPtr, PerWorker, Result, Wire, Worker, WorkerId};
 
 use super::batch::Put;
 use super::core::{Core, Effort, For, Held, Level, Stop, Tried, Wait, look_bytes, wait};
 use super::slot::{HEAD_BYTES, Layout, Part, Slot, Stamp, entry_of, with_copy};
 use super::{MapError, Settings};
-use crate::agreement::exchange;
+use crate::agreement::{exchange, place};
 use crate::cost::{CostModel, Planner};
 use crate::promise::Implementation;
 
@@ -22,7 +22,11 @@ pub(super) struct State<K, V> {
     pub(super) implementation: Cell<Implementation>,
     pub(super) planner: Cell<Planner>,
     pub(super) layout: Layout,
-    /// The part of each worker, as far as known. An owner marks the slots of a part that it has
+    /// The workers that made the map. Each has a part.
+    pub(super) owners: Box<[WorkerId]>,
+    /// The index of this worker among them.
+    pub(super) mine: usize,
+    /// The part of each owner, as far as known. An owner marks the slots of a part that it has
     /// left.
     pub(super) parts: Box<[Cell<Part>]>,
     /// The words of operations that are announced, by owner: two each where accesses are checked,
@@ -60,17 +64,40 @@ pub(super) struct Doubt {
 /// The answer of an owner: nothing if it could not wait for a worker that is changing the entry.
 pub(super) type Answer<V> = Option<Option<V>>;
 
+/// The memory of a part.
+struct PartMemory {
+    bytes: Registered,
+    /// The number of processes that were lost when it was allocated.
+    losses: usize,
+}
+
+impl PartMemory {
+    /// Whether no process was lost that may know of it. What such a process had sent may arrive
+    /// late.
+    fn is_safe(&self, me: &Worker) -> bool {
+        self.losses == me.lost_processes().len()
+    }
+
+    /// Gives the memory back, unless a lost process may still change it. Then it stays until the
+    /// job ends.
+    fn release(self, me: &Worker) {
+        if !self.is_safe(me) {
+            std::mem::forget(self);
+        }
+    }
+}
+
 /// The memory of this worker.
 struct Own {
     /// The current part is the last one. Other workers may still look at earlier ones.
-    memory: Vec<Registered>,
+    memory: Vec<PartMemory>,
     growing: Option<Growing>,
     /// The memory of the words in `announced`.
     _announced: Option<Registered>,
 }
 
 struct Growing {
-    memory: Registered,
+    memory: PartMemory,
     part: Part,
     /// The first slot that is not moved.
     next: u64,
@@ -84,16 +111,18 @@ const SMALL_SLOTS: u64 = 1 << 20;
 impl<K: Slot, V: Slot> State<K, V> {
     /// Makes the part of this worker, and learns where the others are. All workers call this.
     pub(super) fn new(me: &Worker, settings: Settings) -> Result<Self> {
-        let is_far = (0..me.process_count()).map(farside::ProcessId::new).try_fold(false, |is_far, process| {
-            Ok::<_, farside::Error>(is_far || !me.is_mapped(farside::GlobalAddress::starter(process, 0))?)
+        let is_far = me.remaining_workers().into_iter().try_fold(false, |is_far, worker| {
+            let starter = GlobalAddress::starter(me.process_of(worker), 0);
+            Ok::<_, Error>(is_far || !me.is_mapped(starter)?)
         })?;
         // Functions cannot be compared, so the placement of one key is.
         let key: Vec<u8> = (1..=u8::MAX).cycle().take(size_of::<K>()).collect();
         let placed = (settings.placement)(&key);
         let own = (settings.capacity, settings.choice, settings.model.is_some(), (settings.is_fixed, placed));
         let all = exchange(me, (own, is_far))?;
-        if let Some(worker) = all.iter().position(|(other, _)| *other != all[0].0) {
-            return Err(MapError::Unequal { worker: WorkerId::new(worker as u32) }.into());
+        let owners = me.remaining_workers();
+        if let Some(owner) = all.iter().position(|(other, _)| *other != all[0].0) {
+            return Err(MapError::Unequal { worker: owners[owner] }.into());
         }
         if me.worker_count() > Stamp::WORKERS_MAX {
             let why = format!("a map has at most {} workers", Stamp::WORKERS_MAX).into();
@@ -105,7 +134,7 @@ impl<K: Slot, V: Slot> State<K, V> {
         let places = exchange(me, made.as_ref().ok().map(|(_, part)| (part.base, part.slots)))?;
         let (memory, _) = made?;
         if let Some(owner) = places.iter().position(Option::is_none) {
-            let why = format!("worker {owner} has no memory for its part").into();
+            let why = format!("{} has no memory for its part", owners[owner]).into();
             return Err(MapError::Capacity { capacity: settings.capacity, why }.into());
         }
         let (words, announced) = announced_words(me)?;
@@ -114,16 +143,12 @@ impl<K: Slot, V: Slot> State<K, V> {
             implementation: Cell::new(implementation),
             planner: Cell::new(planner),
             layout,
+            mine: place(me).0,
+            owners: owners.into(),
             parts: places.iter().map(|_| Cell::new(Part::NONE)).collect(),
             announced,
             own: RefCell::new(Own { memory: vec![memory], growing: None, _announced: words }),
-            answers: RefCell::new((0, Vec::new())),
-            unanswered: Cell::new(0),
-            refused: RefCell::default(),
-            pending: RefCell::default(),
-            doubtful: RefCell::default(),
-            doubts: Cell::new(0),
-            is_late: Cell::new(false),
+            ..Self::gone(me)
         };
         for (owner, (base, slots)) in places.into_iter().flatten().enumerate() {
             state.learn(me, owner, base, slots)?;
@@ -139,6 +164,8 @@ impl<K: Slot, V: Slot> State<K, V> {
             implementation: Cell::default(),
             planner: Cell::new(Planner::by(CostModel::CORI)),
             layout: Layout::new(size_of::<K>() + size_of::<V>(), false),
+            mine: me.id().index(),
+            owners: me.workers().collect(),
             parts: me.workers().map(|_| Cell::new(Part::NONE)).collect(),
             announced: Box::default(),
             own: RefCell::new(Own { memory: Vec::new(), growing: None, _announced: None }),
@@ -160,8 +187,9 @@ impl<K: Slot, V: Slot> State<K, V> {
 
     /// Empties all parts. All workers call this.
     pub(super) fn clear(&self, me: &Worker) -> Result<()> {
-        let is_late = exchange(me, self.is_late.get())?.contains(&true);
-        let mine = me.id().index();
+        let is_late = self.is_late.get() || self.own.borrow().memory.last().is_some_and(|memory| !memory.is_safe(me));
+        let is_late = exchange(me, is_late)?.contains(&true);
+        let mine = self.mine;
         let part = self.parts[mine].get();
         if part.slots == 0 {
             return Err(MapError::Gone.into());
@@ -170,12 +198,12 @@ impl<K: Slot, V: Slot> State<K, V> {
         let mut own = self.own.borrow_mut();
         own.growing = None;
         let earlier = own.memory.len() - 1;
-        own.memory.drain(..earlier);
-        own.memory[0].fill(0);
+        own.memory.drain(..earlier).for_each(|memory| memory.release(me));
+        own.memory[0].bytes.fill(0);
         drop(own);
         self.pending.take();
         self.doubtful.take();
-        for (owner, (base, slots)) in exchange(me, (emptied.base, emptied.slots))?.into_iter().enumerate() {
+        for (owner, (base, slots)) in self.exchange(me, (emptied.base, emptied.slots))? {
             // As in `meet`.
             if owner != mine {
                 self.learn(me, owner, base, slots)?;
@@ -189,12 +217,12 @@ impl<K: Slot, V: Slot> State<K, V> {
     /// this.
     fn replace_memory(&self, me: &Worker, part: Part) -> Result<Part> {
         let made = allocate(me, part.slots, self.layout);
-        if let Some(owner) = exchange(me, made.is_ok())?.iter().position(|is_made| !is_made) {
-            return Err(MapError::Memory { owner: WorkerId::new(owner as u32), slots: part.slots }.into());
+        if let Some((owner, _)) = self.exchange(me, made.is_ok())?.iter().find(|(_, is_made)| !is_made) {
+            return Err(MapError::Memory { owner: self.owners[*owner], slots: part.slots }.into());
         }
         let (memory, part) = made?;
         std::mem::forget(std::mem::replace(&mut self.own.borrow_mut().memory, vec![memory]));
-        self.parts[me.id().index()].set(part);
+        self.parts[self.mine].set(part);
         self.is_late.set(false);
         Ok(part)
     }
@@ -209,6 +237,8 @@ impl<K: Slot, V: Slot> State<K, V> {
             // Workers that have not come, and requests that were given up, may still use it. It
             // stays until the job ends.
             std::mem::forget(own);
+        } else {
+            own.memory.into_iter().for_each(|memory| memory.release(me));
         }
         self.pending.take();
         self.doubtful.take();
@@ -218,13 +248,13 @@ impl<K: Slot, V: Slot> State<K, V> {
     /// Waits for all workers, returns their values, and frees the earlier parts: no worker looks at
     /// them any more. All workers call this.
     pub(super) fn meet<T: Wire + Clone>(&self, me: &Worker, value: T) -> Result<Vec<T>> {
-        let part = self.parts[me.id().index()].get();
+        let part = self.parts[self.mine].get();
         let earlier = self.own.borrow().memory.len().saturating_sub(1);
         let (mut values, mut learned, mut is_any_late) = (Vec::new(), Ok(()), false);
-        let all = exchange(me, (value, part.base, part.slots, self.is_late.get()))?;
-        for (owner, (value, base, slots, is_late)) in all.into_iter().enumerate() {
+        let all = self.exchange(me, (value, part.base, part.slots, self.is_late.get()))?;
+        for (owner, (value, base, slots, is_late)) in all {
             // The own part may have been moved meanwhile.
-            if slots > 0 && owner != me.id().index() {
+            if slots > 0 && owner != self.mine {
                 learned = learned.and(self.learn(me, owner, base, slots));
             }
             values.push(value);
@@ -239,8 +269,20 @@ impl<K: Slot, V: Slot> State<K, V> {
         // A handler may have added a part meanwhile.
         let mut own = self.own.borrow_mut();
         let earlier = earlier.min(own.memory.len().saturating_sub(1));
-        own.memory.drain(..earlier);
+        own.memory.drain(..earlier).for_each(|memory| memory.release(me));
         Ok(values)
+    }
+
+    /// Returns the values of the owners that are left, by owner. All of them call this.
+    fn exchange<T: Wire + Clone>(&self, me: &Worker, value: T) -> Result<Vec<(usize, T)>> {
+        let values = exchange(me, value)?;
+        let owners = me.remaining_workers().into_iter().map(|worker| self.owner(worker));
+        Ok(owners.zip(values).filter_map(|(owner, value)| Some((owner?, value))).collect::<Vec<_>>())
+    }
+
+    /// Returns the index of an owner.
+    pub(super) fn owner(&self, worker: WorkerId) -> Option<usize> {
+        self.owners.binary_search(&worker).ok()
     }
 
     /// Returns the number of parts that this worker has memory for.
@@ -319,12 +361,13 @@ fn announced_words(me: &Worker) -> Result<(Option<Registered>, Pointers)> {
     Ok((Some(words), all.into()))
 }
 
-fn allocate(me: &Worker, slots: u64, layout: Layout) -> Result<(Registered, Part)> {
+fn allocate(me: &Worker, slots: u64, layout: Layout) -> Result<(PartMemory, Part)> {
     let too_large = || MapError::Capacity { capacity: slots as usize, why: "a part would be too large".into() };
     let bytes = (slots as usize).checked_mul(layout.slot_bytes).filter(|bytes| *bytes < 1 << 40);
-    let memory = me.allocate(bytes.ok_or_else(too_large)?)?;
-    memory.fill(0);
-    let base = me.address_of(&memory)?.cast();
+    let bytes = me.allocate(bytes.ok_or_else(too_large)?)?;
+    bytes.fill(0);
+    let base = me.address_of(&bytes)?.cast();
+    let memory = PartMemory { bytes, losses: me.lost_processes().len() };
     Ok((memory, Part { base, slots, is_mapped: true }))
 }
 
@@ -333,7 +376,7 @@ impl<K: Slot, V: Slot> Core<'_, K, V> {
     /// Returns whether another try is of use.
     pub(super) fn renew(&self, owner: usize, is_crowded: bool) -> Result<bool> {
         let known = self.part(owner)?;
-        let answer = if owner == self.me.id().index() {
+        let answer = if owner == self.state.mine {
             match self.renewed(known.base, is_crowded) {
                 Err(Stop::Failed(error)) => return Err(error),
                 answer => answer.map_err(Stop::for_caller),
@@ -341,7 +384,7 @@ impl<K: Slot, V: Slot> Core<'_, K, V> {
         } else {
             let arguments = (self.handle, known.base, is_crowded);
             let asked =
-                self.me.call_return(WorkerId::new(owner as u32), arguments, |there, (handle, seen, is_crowded)| {
+                self.me.call_return(self.state.owners[owner], arguments, |there, (handle, seen, is_crowded)| {
                     Core::on(handle, there).renewed(seen, is_crowded).map_err(Stop::for_caller)
                 });
             asked?.wait()?
@@ -365,7 +408,7 @@ impl<K: Slot, V: Slot> Core<'_, K, V> {
     /// Returns the part of this worker, unless it is the one that was seen and can grow. In that
     /// case it grows first.
     pub(super) fn renewed(&self, seen: GlobalPtr<u8>, is_crowded: bool) -> Tried<Part> {
-        let mine = self.me.id().index();
+        let mine = self.state.mine;
         let mut own = self.state.own.borrow_mut();
         let now = self.part(mine)?;
         if now.base != seen {
@@ -387,7 +430,7 @@ impl<K: Slot, V: Slot> Core<'_, K, V> {
     }
 
     /// Allocates a larger part for this worker.
-    fn memory_for(&self, slots: u64) -> Result<(Registered, Part)> {
+    fn memory_for(&self, slots: u64) -> Result<(PartMemory, Part)> {
         allocate(self.me, slots, self.state.layout).map_err(|_| MapError::Memory { owner: self.me.id(), slots }.into())
     }
 
@@ -485,7 +528,7 @@ impl<K: Slot, V: Slot> Core<'_, K, V> {
     /// Counts the entries of this worker's part.
     pub(super) fn count(&self) -> Result<u64> {
         let own = self.state.own.borrow();
-        let parts = [Some(self.part(self.me.id().index())?), own.growing.as_ref().map(|growing| growing.part)];
+        let parts = [Some(self.part(self.state.mine)?), own.growing.as_ref().map(|growing| growing.part)];
         let mut count = 0;
         for part in parts.into_iter().flatten() {
             for index in 0..part.slots {

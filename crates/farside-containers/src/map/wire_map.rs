@@ -4,13 +4,16 @@ use std::cell::RefCell;
 use std::collections::HashMap as StdMap;
 use std::fmt;
 use std::hash::Hash;
+use std::rc::Rc;
 
 use farside::{Error, Function, PerWorker, Result, Wire, Worker, WorkerId, wire};
 
 use super::MapError;
-use super::operations::{Inserted, caught, count_all};
+use super::batch::{add_refused, but_for_dropped, check_refused};
+use super::operations::{Inserted, caught, count_all, for_all};
 use super::slot::{Spot, placement_hash};
 use crate::agreement::{exchange, with_held};
+use crate::collections::behind;
 use crate::exchange::{Exchange, Sender};
 
 /// The part of each worker, until the map is freed.
@@ -18,6 +21,8 @@ type Parts<K, V> = PerWorker<RefCell<Option<Part<K, V>>>>;
 
 struct Part<K, V> {
     entries: StdMap<K, V>,
+    /// The workers that made the map. Each has a part.
+    owners: Rc<[WorkerId]>,
     /// The operations of batches that were refused here, and the first reason.
     refused: (u64, String),
 }
@@ -28,6 +33,11 @@ type Item<K, V> = (K, V, Option<Function<V, V, ()>>);
 /// A function that runs at the owner of a key. Returns `None` if the map is not there.
 type AtOwner<K, V, A, R> = fn(&Worker, (Parts<K, V>, K, A)) -> Option<R>;
 
+/// Entries, and the hash of the last.
+type Block<K, V> = (Vec<(K, V)>, Option<u64>);
+
+/// The bytes of entries that an owner sends at a time.
+const BLOCK_BYTES: usize = 16 << 10;
 /// The number of keys that `get_many` asks for at a time.
 const ROUND: usize = 64;
 
@@ -57,6 +67,8 @@ const ROUND: usize = 64;
 /// linearizable. *Cost*: a call and its answer.
 ///
 /// *Losses*: operations on keys of a lost process return [`Error::PeerLost`]. Others go on.
+/// Collectives fail until the others [go on](Worker::go_on). A map that is made then has parts
+/// at these workers alone.
 #[derive(Wire)]
 pub struct WireMap<K: 'static, V: 'static> {
     parts: Parts<K, V>,
@@ -127,22 +139,20 @@ impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallBatch<'_, '_, K, V> {
     /// call this, in the same order as other collectives.
     ///
     /// # Errors
-    /// [`MapError::Batch`] on every worker, if any function has panicked; those of
+    /// [`MapError::Batch`] on every worker, if any function has panicked, or if the owner of a key
+    /// is lost and the workers [go on](Worker::go_on) without it. Those of
     /// [`Worker::quiesce`].
     pub fn finish(self) -> Result<()> {
         let me = self.map.me;
         // A worker that fails goes on to the collectives, where the others wait.
-        let sent = self.sender.flush().and(me.quiesce());
+        let sent = but_for_dropped(me, self.sender.flush()).and(me.quiesce());
         let own =
             with_held(self.map.parts, me, || None, |part| part.as_mut().map(|part| std::mem::take(&mut part.refused)));
-        let refused = exchange(me, own.unwrap_or_default());
+        let mut own = own.unwrap_or_default();
+        add_refused(&mut own, self.sender.take_dropped());
+        let refused = exchange(me, own);
         sent?;
-        let refused = refused?;
-        let count = refused.iter().map(|(count, _)| count).sum();
-        match refused.into_iter().find(|(count, _)| *count > 0) {
-            Some((_, first)) => Err(MapError::Batch { count, first }.into()),
-            None => Ok(()),
-        }
+        check_refused(refused?)
     }
 }
 
@@ -152,7 +162,7 @@ impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> WireMap<K, V> {
     /// # Errors
     /// Those of [`PerWorker::new`].
     pub fn new(me: &Worker) -> Result<Self> {
-        let part = Part { entries: StdMap::new(), refused: (0, String::new()) };
+        let part = Part { entries: StdMap::new(), owners: me.remaining_workers().into(), refused: (0, String::new()) };
         let parts: Parts<K, V> = PerWorker::new(me, RefCell::new(Some(part)))?;
         let batches = Exchange::new(me, move |me, items| {
             items.for_each(|(key, value, by)| {
@@ -202,11 +212,21 @@ fn at<K: 'static, V: 'static, R>(
 
 impl<K, V> Part<K, V> {
     fn refuse(&mut self, error: &Error) {
-        if self.refused.0 == 0 {
-            self.refused.1 = error.to_string();
-        }
-        self.refused.0 += 1;
+        add_refused(&mut self.refused, (1, error.to_string()));
     }
+}
+
+/// Returns entries behind a hash, and the hash of the last.
+fn block<K: Wire + Clone + Hash, V: Wire + Clone>(entries: &StdMap<K, V>, last: Option<u64>) -> Block<K, V> {
+    let mut behind = behind(entries, last, BLOCK_BYTES).into_iter().peekable();
+    let (mut block, mut bytes, mut end) = (Vec::new(), 0, None);
+    // Entries of one hash are not divided.
+    while let Some((hash, key, value)) = behind.next_if(|(hash, ..)| bytes < BLOCK_BYTES || end == Some(*hash)) {
+        bytes += key.wire_bytes() + value.wire_bytes();
+        end = Some(hash);
+        block.push((key.clone(), value.clone()));
+    }
+    (block, end)
 }
 
 /// Inserts a value, or changes the one that is there.
@@ -228,7 +248,7 @@ fn change<V: Clone, A, R>(me: &Worker, value: &mut V, with: A, by: Function<V, A
 /// # Errors
 /// For all methods that take a key: [`Error::PeerLost`] if its owner is lost; [`MapError::Gone`];
 /// [`Error::InHandler`] in a handler; others of [`To::call_return`](farside::To::call_return).
-impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallMap<'_, K, V> {
+impl<'w, K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallMap<'w, K, V> {
     /// Inserts a value. A value that is there is replaced.
     ///
     /// # Errors
@@ -277,14 +297,14 @@ impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallMap<'_, K, V> {
     /// # Errors
     /// Those of all [operations on keys](Self#errors).
     pub fn get_many(&self, keys: &[K]) -> Result<Vec<Option<V>>> {
-        self.here(|_| ())?;
+        let owners = self.owners()?;
         let mut values = Vec::with_capacity(keys.len());
         for keys in keys.chunks(ROUND) {
             let asked = keys.iter().map(|key| {
                 let run = |there: &Worker, (parts, key): (Parts<K, V>, K)| {
                     at(there, parts, |entries| entries.get(&key).cloned())
                 };
-                self.me.call_return(self.owner_of(key), (self.parts, key.clone()), run).map_err(Error::from)
+                self.me.call_return(Self::place(&owners, key), (self.parts, key.clone()), run).map_err(Error::from)
             });
             for asked in asked.collect::<Result<Vec<_>>>()? {
                 values.push(asked.wait()?.ok_or(MapError::Gone)?);
@@ -347,8 +367,7 @@ impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallMap<'_, K, V> {
     /// [`MapError::Partial`] names the processes that are lost. [`MapError::Gone`]; those of
     /// [`To::call_return`](farside::To::call_return).
     pub fn len(&self) -> Result<u64> {
-        self.here(|_| ())?;
-        count_all(self.me, |worker| {
+        count_all(self.me, &self.owners()?, |worker| {
             let count = |there: &Worker, parts| at(there, parts, |entries: &mut StdMap<K, V>| entries.len() as u64);
             let asked = self.me.call_return(worker, self.parts, count).map_err(Error::from)?;
             asked.wait()?.ok_or_else(|| MapError::Gone.into())
@@ -382,6 +401,69 @@ impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallMap<'_, K, V> {
         Ok(self.here(|entries| entries.clone())?.into_iter())
     }
 
+    /// Returns the entries of any worker's part, in blocks that its owner sends, as
+    /// [`Map::stream`](super::Map::stream) does. Every entry that stays is seen once. Entries that
+    /// are inserted, changed or removed meanwhile may be among them. The next block is on its way
+    /// while this worker uses one.
+    ///
+    /// *Cost*: a call and its answer for each 16 KiB. The owner looks at all its keys for each.
+    ///
+    /// # Errors
+    /// [`MapError::Gone`]; [`Error::UnknownWorker`] if that worker has no part. The iterator ends
+    /// after an error, which is one of all [operations on keys](Self#errors).
+    pub fn stream(&self, of: WorkerId) -> Result<impl Iterator<Item = Result<(K, V)>> + use<'w, K, V>> {
+        let (me, parts) = (self.me, self.parts);
+        if !self.owners()?.contains(&of) {
+            return Err(Error::UnknownWorker { worker: of, count: me.worker_count() });
+        }
+        let ask = move |last: Option<u64>| {
+            let block =
+                |there: &Worker, (parts, last)| at(there, parts, |entries: &mut StdMap<K, V>| block(entries, last));
+            me.call_return(of, (parts, last), block).map_err(Error::from)
+        };
+        let (mut items, mut next) = (Vec::new().into_iter(), Some(ask(None)));
+        Ok(std::iter::from_fn(move || {
+            if let Some(item) = items.next() {
+                return Some(Ok(item));
+            }
+            let arrived = next.take()?.and_then(farside::Pending::wait);
+            match arrived.and_then(|block| block.ok_or_else(|| MapError::Gone.into())) {
+                Err(error) => Some(Err(error)),
+                Ok((block, last)) => {
+                    next = last.map(|last| ask(Some(last)));
+                    items = block.into_iter();
+                    items.next().map(Ok)
+                }
+            }
+        }))
+    }
+
+    /// Runs `work` with each entry of the map, at this worker, and returns their number, as
+    /// [`Map::for_all`](super::Map::for_all) does. Not a collective. The entries of lost processes
+    /// are left out, and named.
+    ///
+    /// ```
+    /// # use farside_containers::map::WireMap;
+    /// # farside::simulate(3, 1, 1, |me| {
+    /// let map = WireMap::<String, u64>::new(me)?;
+    /// let m = map.on(me);
+    /// m.upsert("visits".into(), 1, |all, one| *all += one)?;
+    /// me.barrier()?;
+    /// assert_eq!(m.for_all(|name, visits| assert_eq!((&*name, visits), ("visits", 3)))?, 1);
+    /// # me.barrier()?;
+    /// # map.free(me)
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// *Cost*: that of [`stream`](Self::stream), for all parts in turn.
+    ///
+    /// # Errors
+    /// [`MapError::Partial`] names the processes that are lost, after all other entries. Those of
+    /// [`stream`](Self::stream) and of its iterator.
+    pub fn for_all(&self, work: impl FnMut(K, V)) -> Result<u64> {
+        for_all(self.me, &self.owners()?, |owner| self.stream(owner), work)
+    }
+
     /// Keeps the entries for which `keep` returns true. Each worker passes a function for its own
     /// part. All workers call this, in the same order as other collectives.
     ///
@@ -413,14 +495,25 @@ impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallMap<'_, K, V> {
 
     /// Returns the worker to which a key belongs.
     pub fn owner_of(&self, key: &K) -> WorkerId {
+        let owners = self.owners().unwrap_or_else(|_| self.me.workers().collect());
+        Self::place(&owners, key)
+    }
+
+    fn place(owners: &[WorkerId], key: &K) -> WorkerId {
         let hash = placement_hash(&wire::encode(key, Vec::new()));
-        WorkerId::new(Spot::new(hash, self.me.worker_count() as usize).owner as u32)
+        owners[Spot::new(hash, owners.len()).owner]
+    }
+
+    /// Returns the workers that have parts. Fails if this worker has none.
+    fn owners(&self) -> Result<Rc<[WorkerId]>> {
+        let owners = |part: &mut Option<Part<K, V>>| part.as_ref().map(|part| part.owners.clone());
+        with_held(self.parts, self.me, || None, owners).ok_or_else(|| MapError::Gone.into())
     }
 
     /// Runs a function at the owner of a key.
     fn ask<A: Wire, R: Wire>(&self, key: K, arguments: A, run: AtOwner<K, V, A, R>) -> Result<R> {
-        self.here(|_| ())?;
-        let asked = self.me.call_return(self.owner_of(&key), (self.parts, key, arguments), run);
+        let owner = Self::place(&self.owners()?, &key);
+        let asked = self.me.call_return(owner, (self.parts, key, arguments), run);
         asked.map_err(Error::from)?.wait()?.ok_or_else(|| MapError::Gone.into())
     }
 

@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::thread;
 use std::time::Duration;
 
-use farside::{Error, GlobalAddress, GlobalPtr, ProcessId, Result};
+use farside::{Error, GlobalPtr, ProcessId, Result};
 
 use super::ends::Ends;
 use super::ring::{Ring, STAMP};
@@ -99,14 +99,10 @@ impl<T: Item> Ends<'_, T> {
 }
 
 impl<T: 'static> Ends<'_, T> {
-    /// Returns a lost process, if there is one. Asks them all: a worker that runs no calls learns
-    /// of losses only from errors.
+    /// Returns a lost process, if there is one. This worker runs no calls, so it asks what its
+    /// process has heard. That takes no time, also if a process is stopped.
     fn find_lost(&self) -> Option<ProcessId> {
-        let is_lost = |process: &ProcessId| {
-            let word = GlobalAddress::starter(*process, 0).cast::<u64>();
-            matches!(word.look(self.me), Err(Error::PeerLost { .. }))
-        };
-        (0..self.me.process_count()).map(ProcessId::new).find(is_lost)
+        (0..self.me.process_count()).map(ProcessId::new).find(|process| self.me.has_heard_of_loss(*process))
     }
 
     /// Moves the second counters by what was pushed and popped in the phase that ends.

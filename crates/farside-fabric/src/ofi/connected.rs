@@ -445,8 +445,9 @@ impl Slot<'_> {
     }
 
     /// Begins to read pieces of the peer's memory into the slot, or to write them from there. They
-    /// lie in the slot one after the other. `kept` is dropped when they have ended. A task that is
-    /// pending calls again, with the same pieces.
+    /// lie in the slot one after the other. `kept` is dropped once they have ended, perhaps by
+    /// another thread and a moment after a wait for them. A task that is pending calls again, with
+    /// the same pieces.
     ///
     /// # Errors
     /// [`TransferEnd`].

@@ -31,8 +31,8 @@ const RETRY_AFTER: Duration = Duration::from_millis(1);
 /// Interval at which a thread that blocks on libfabric's descriptor polls all the same: some
 /// providers fail to announce events.
 const LOOK_AFTER: Duration = Duration::from_millis(50);
-/// Time limit for the last messages to leave when an endpoint is closed.
-const FAREWELL_MAX: Duration = Duration::from_millis(500);
+/// Time limit for the last messages to leave when an endpoint is closed, and for its peers to know.
+const FAREWELL_MAX: Duration = Duration::from_secs(1);
 
 /// The identity of an endpoint, and its fabric.
 #[derive(Clone, Debug)]
@@ -445,7 +445,7 @@ impl Drop for OfiEndpoint {
     fn drop(&mut self) {
         let mut state = self.lock();
         let deadline = Instant::now() + FAREWELL_MAX;
-        while (!state.say_farewell() || state.sends()) && Instant::now() < deadline {
+        while !state.say_farewell() && Instant::now() < deadline {
             if !state.progress() {
                 std::thread::sleep(Duration::from_micros(50));
             }

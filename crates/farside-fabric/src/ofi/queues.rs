@@ -10,7 +10,11 @@
 //! - Otherwise, and for all gets, whose bytes may arrive out of order, each operation requests a
 //!   completion. The [`Ledger`] withholds a signal until all operations before it are over.
 //!
-//! A failure is reported for riding operations, too. It ends the queue.
+//! A failure is reported for riding operations, too, as long as they have not left. It ends the
+//! queue. For those that have left, `rxm` reports nothing: it tries to connect again, and posts
+//! nothing meanwhile. So a peer that is killed may have to be [forgotten] before its queues fail.
+//!
+//! [forgotten]: crate::transport::Transport::forget
 //!
 //! [`Attributes::ordered_bytes_max`]: super::port::Attributes::ordered_bytes_max
 

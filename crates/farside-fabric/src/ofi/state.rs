@@ -1,5 +1,6 @@
 //! The state that an endpoint's lock guards.
 
+mod farewell;
 mod queued;
 mod receives;
 mod regions;
@@ -79,6 +80,8 @@ struct Peer {
     address: Option<FiAddr>,
     /// Whether a message came from the peer or went to it.
     met: bool,
+    /// Whether a farewell went to the peer.
+    told: bool,
     /// Messages in their slots that wait for room.
     backlog: VecDeque<(usize, usize)>,
     /// Number of messages in flight.
@@ -110,7 +113,7 @@ impl State {
         let (access, registration) = register_shared(&mut port, &memory)?;
         let starter = NewRegion { memory: memory.clone(), bytes, access: Some(access) };
         let engine = Engine::new(process, process_count, starter, LIMITS);
-        let peer = |_| Peer { address: None, met: false, backlog: VecDeque::new(), messages: 0 };
+        let peer = |_| Peer { address: None, met: false, told: false, backlog: VecDeque::new(), messages: 0 };
         let mut state = Self {
             port,
             flights: Flights::new(RECEIVE_SLOTS + SEND_SLOTS + PIECES_MAX),
@@ -559,7 +562,10 @@ impl State {
                     self.lose(from);
                 }
             }
-            Kind::Farewell => self.lose(from),
+            Kind::Farewell => {
+                self.lose(from);
+                self.answer_farewell(from);
+            }
         }
     }
 
@@ -603,23 +609,6 @@ impl State {
         }
         tracing::debug!(%process, "connection lost");
         self.events.push(Event::Disconnected { process });
-    }
-
-    /// Tells all peers that this endpoint has met that it closes. Returns whether all were told, as
-    /// far as there was room.
-    pub(super) fn say_farewell(&mut self) -> bool {
-        let header = Header { token: self.token, from: self.process, kind: Kind::Farewell };
-        let mut all = true;
-        for (number, peer) in (0..).map(ProcessId::new).zip(&mut self.peers) {
-            if peer.met && self.engine.check_peer(number).is_ok() {
-                // A peer that cannot be told finds out itself, or the launcher tells it.
-                let nothing: Payload<'_> = (0, &mut |_| {});
-                let told = transmit(&self.port, &mut self.flights, &mut self.staging, peer, number, header, nothing);
-                peer.met = matches!(told, Ok(false));
-                all &= !peer.met;
-            }
-        }
-        all
     }
 
     fn check(&self) -> Result<(), FabricError> {

@@ -183,9 +183,10 @@ class _Session:
         question = {name: value for name, value in question.items() if value is not None}
         if elements is not None:
             question["bytes"] = elements.nbytes
-        if self.unpinned:
-            question["unpin"] = question.get("unpin", []) + [self.unpinned.pop() for _ in range(len(self.unpinned))]
         with self.lock:
+            if self.unpinned:
+                unpinned = [self.unpinned.pop() for _ in range(len(self.unpinned))]
+                question["unpin"] = question.get("unpin", []) + unpinned
             try:
                 self.process.stdin.write(json.dumps(question).encode() + b"\n")
                 if elements is not None:

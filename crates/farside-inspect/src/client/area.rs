@@ -390,10 +390,12 @@ impl<T> Area<T> {
             // Each worker's elements follow each other in what is selected.
             places.sort_unstable();
             let mut rooms: Vec<Option<&mut [u8]>> = pieces.iter().map(|_| None).collect();
-            let mut rest = bytes;
-            for (_, index) in places {
-                let (room, behind) = std::mem::take(&mut rest).split_at_mut(pieces[index].bytes);
-                (rooms[index], rest) = (Some(room), behind);
+            let (mut rest, mut at) = (bytes, 0);
+            for (offset, index) in places {
+                // Before it may be elements of a process that is gone.
+                let (_, behind) = std::mem::take(&mut rest).split_at_mut(offset - at);
+                let (room, behind) = behind.split_at_mut(pieces[index].bytes);
+                (rooms[index], rest, at) = (Some(room), behind, offset + pieces[index].bytes);
             }
             return self.fill(pieces, rooms.into_iter().flatten().collect(), wish, deadline);
         }

@@ -39,16 +39,19 @@ impl Attendance {
         self.number
     }
 
+    /// Opens a call of each door. An error is that of one; those of the others are open then.
     fn open(&self) -> Result<(), CallError<Never>> {
-        let opened =
-            self.doors.iter().map(|door| door.deadline(CALL_TIME).attend(self.number)).collect::<Result<_, _>>()?;
+        let mut failure = Ok(());
+        let attend = |door: &DoorClient| door.deadline(CALL_TIME).attend(self.number);
+        let opened = self.doors.iter().filter_map(|door| attend(door).map_err(|error| failure = Err(error)).ok());
+        let opened = opened.collect();
         let mut open = lock(&self.open);
         open.push_back(opened);
         // Earlier calls are cancelled when the later ones have certainly arrived.
         while open.len() > 2 {
             open.pop_front();
         }
-        Ok(())
+        failure
     }
 }
 
@@ -66,7 +69,8 @@ fn go_on(attendance: &Weak<Attendance>, ended: &(Mutex<bool>, Condvar)) {
         has_ended = ended.1.wait_timeout(has_ended, AGAIN_AFTER).unwrap_or_else(PoisonError::into_inner).0;
         let Some(attendance) = attendance.upgrade().filter(|_| !*has_ended) else { return };
         drop(has_ended);
-        // A failure is a connection that has ended, and then this program holds nothing there.
+        // A failure is a connection that has ended, and then this program holds nothing there. It
+        // is still there for the other doors.
         let _ = attendance.open();
         drop(attendance);
         has_ended = lock(&ended.0);

@@ -241,11 +241,14 @@ pub enum InspectError {
     },
     /// The workers did not come to one step.
     #[error(
-        "not all workers came to one step in {after:?}: they may compute for longer or have ended; give them more time"
+        "not all workers came to one step in {after:?}{}: they may compute for longer or have ended; give them more time",
+        name_workers(late)
     )]
     NotHeld {
         /// The time that they had.
         after: Duration,
+        /// The workers that were waited for. Empty if all came, and to different steps.
+        late: Vec<Late>,
     },
     /// The caller's elements have another number of bytes than those that are selected.
     #[error("{given} bytes were given for {expected} bytes of {name:?}: give as many as are selected")]

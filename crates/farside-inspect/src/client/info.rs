@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::error::InspectError;
+use super::inspector::Guest;
 use crate::element::{self, ElementType, Field, with_fields};
 use crate::names::JobId;
 use crate::protocol::{About, Kind, Part, Role};
@@ -20,6 +21,37 @@ pub struct JobInfo {
     pub processes: Vec<About>,
     /// The processes that have a door and did not answer.
     pub silent: Vec<u32>,
+    /// The processes that run and have no door, for which the launcher answers. It tells what their
+    /// workers do; they show no areas.
+    pub by_launcher: Vec<About>,
+}
+
+impl JobInfo {
+    pub(super) fn new(id: JobId) -> Self {
+        Self { id, process_count: 0, processes: Vec::new(), silent: Vec::new(), by_launcher: Vec::new() }
+    }
+
+    /// Whether the job is to have a door on the network, by `FARSIDE_INSPECT`, and has none because
+    /// its process 0 has shown nothing yet. Known of jobs of `farside run`.
+    #[must_use]
+    pub fn awaits_network(&self) -> bool {
+        self.by_launcher.iter().any(|about| about.awaits_network)
+    }
+
+    /// Adds those that have no door themselves.
+    pub(super) fn add_launched(&mut self, launched: BTreeMap<u32, Guest>) {
+        for (process, guest) in launched {
+            self.process_count = self.process_count.max(guest.about.process_count);
+            if !self.silent.contains(&process) && self.processes.iter().all(|about| about.process != process) {
+                self.by_launcher.push(guest.about);
+            }
+        }
+    }
+
+    /// Whether any process answered, or should.
+    pub(super) fn is_there(&self) -> bool {
+        !(self.processes.is_empty() && self.silent.is_empty() && self.by_launcher.is_empty())
+    }
 }
 
 /// An area of a job, with the parts of all workers.

@@ -11,9 +11,10 @@ use farside_rpc::{CallError, Client, ConnectError, Credentials, Never, Pending, 
 use super::area::Area;
 use super::error::InspectError;
 use super::info::{AreaInfo, JobInfo, areas};
+use super::launched;
 use super::steering::PausedHold;
 use crate::element::{Element, with_fields};
-use crate::names::{self, JobId};
+use crate::names::{self, FoundDoors, JobId};
 use crate::network::{ADDRESSES_MAX, Target, address, credentials};
 use crate::points::Points;
 use crate::protocol::{About, DoorClient, Neighbors, NetworkDoor, Refused};
@@ -26,26 +27,31 @@ const ASK_AGAIN_AFTER: Duration = Duration::from_millis(5);
 /// The time that one of several addresses has.
 const ADDRESS_TIME: Duration = Duration::from_secs(2);
 
-/// The jobs of this user on this machine that show something.
+/// The jobs of this user on this machine that show something, and all that `farside run` has
+/// started.
 ///
 /// # Errors
 /// [`InspectError::Doors`].
 pub fn jobs() -> Result<Vec<JobInfo>, InspectError> {
     let deadline = Instant::now() + DEADLINE;
     let found = names::jobs().map_err(InspectError::Doors)?;
-    let asked = found.into_iter().map(|(id, processes)| {
-        let mut job = JobInfo { id, process_count: 0, processes: Vec::new(), silent: Vec::new() };
+    let asked = found.into_iter().map(|(id, FoundDoors { processes, has_launcher })| {
+        let mut job = JobInfo::new(id);
         let mut first = meet_here(&mut job, &processes, deadline);
         if let Some(first) = first.take_if(|_| job.processes.len() + job.silent.len() < job.process_count as usize) {
             // Those that show nothing have opened no door.
             let _ = await_others(&first, deadline);
             let now = names::jobs().ok().and_then(|mut jobs| jobs.remove(&job.id)).unwrap_or_default();
-            meet_here(&mut job, &(&now - &processes), deadline);
+            meet_here(&mut job, &(&now.processes - &processes), deadline);
             job.processes.sort_by_key(|about| about.process);
+        }
+        if has_launcher {
+            // A launcher that does not answer has just ended, as a rule.
+            job.add_launched(launched::guests(&job.id, &Points::default(), deadline).unwrap_or_default());
         }
         job
     });
-    Ok(asked.filter(|job| !job.processes.is_empty() || !job.silent.is_empty()).collect())
+    Ok(asked.filter(JobInfo::is_there).collect())
 }
 
 /// Asks processes of this machine who they are. Returns the connection to one that answers.
@@ -92,7 +98,7 @@ fn await_others(guest: &Guest, deadline: Instant) -> Result<(), CallError<Never>
 /// ```
 #[derive(Clone, Debug)]
 pub struct Inspector {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
     deadline: Duration,
 }
 
@@ -100,20 +106,22 @@ pub struct Inspector {
 const NAMED_MAX: usize = 1000;
 
 #[derive(Debug)]
-struct Inner {
+pub(super) struct Inner {
     job: JobId,
     /// Where the job is, if this program came by the network.
-    origin: Option<Origin>,
+    pub(super) origin: Option<Origin>,
     guests: Mutex<BTreeMap<u32, Guest>>,
+    /// The connection to the launcher, for each process.
+    pub(super) launched: Mutex<BTreeMap<u32, Guest>>,
     paused: Mutex<PausedHold>,
     /// The number of the last attendance.
     last: AtomicU64,
-    points: Points,
+    pub(super) points: Points,
 }
 
 /// The door of process 0 on the network, and what proves who may look.
 #[derive(Debug)]
-struct Origin {
+pub(super) struct Origin {
     address: String,
     credentials: Credentials,
 }
@@ -124,8 +132,8 @@ pub(super) struct Guest {
     pub(super) about: About,
     pub(super) door: DoorClient,
     /// Whether it was found through process 0.
-    is_by_network: bool,
-    points: Points,
+    pub(super) is_by_network: bool,
+    pub(super) points: Points,
 }
 
 impl Guest {
@@ -142,12 +150,8 @@ impl Guest {
     ) -> Result<Self, CallError<Never>> {
         points.pass();
         let failed = |cause: String| ConnectError::Failed { address: address.into(), cause };
-        let client = Client::to(address, credentials).map_err(|error| failed(error.to_string()))?;
-        let time = || deadline.saturating_duration_since(Instant::now());
-        // One attempt: a door that is not there belongs to a process that has ended.
-        let client = client.deadline(time()).once().connect()?;
-        let door = DoorClient::at(client, 0);
-        let about = door.deadline(time()).about()?.wait()?;
+        let door = DoorClient::at(client_of(address, credentials, deadline)?, 0);
+        let about = door.deadline(deadline.saturating_duration_since(Instant::now())).about()?.wait()?;
         if !about.job.is_valid() {
             return Err(failed("it has no name that a job can have".into()).into());
         }
@@ -221,9 +225,21 @@ impl Inspector {
         Self::new(job, None)
     }
 
+    /// A job whose doors are these. It must have a process 0, and looks for no others.
+    #[cfg(test)]
+    pub(crate) fn of_doors(doors: Vec<(About, DoorClient)>) -> Self {
+        let origin = Origin { address: "simulated".into(), credentials: Credentials::own_user() };
+        let inspector = Self::new(doors[0].0.job.clone(), Some(origin));
+        for (about, door) in doors {
+            let guest = Guest { about, door, is_by_network: true, points: Points::default() };
+            inspector.guests().insert(guest.about.process, guest);
+        }
+        inspector
+    }
+
     fn new(job: JobId, origin: Option<Origin>) -> Self {
-        let ((guests, paused, last), points) = (Default::default(), Points::of("client"));
-        Self { inner: Arc::new(Inner { job, origin, guests, paused, last, points }), deadline: DEADLINE }
+        let ((guests, launched, paused, last), points) = (Default::default(), Points::of("client"));
+        Self { inner: Arc::new(Inner { job, origin, guests, launched, paused, last, points }), deadline: DEADLINE }
     }
 
     /// A number that no other clone of this inspector gets.
@@ -256,7 +272,7 @@ impl Inspector {
         let deadline = Instant::now() + self.deadline;
         let guests = self.all_guests(deadline)?;
         let asked: Vec<_> = guests.iter().map(|(process, guest)| (*process, guest.until(deadline).about())).collect();
-        let mut job = JobInfo { id: self.job().clone(), process_count: 0, processes: Vec::new(), silent: Vec::new() };
+        let mut job = JobInfo::new(self.job().clone());
         for (process, asked) in asked {
             match asked.and_then(Pending::wait) {
                 Ok(about) => job.processes.push(about),
@@ -266,10 +282,11 @@ impl Inspector {
                 },
             }
         }
-        if job.processes.is_empty() && job.silent.is_empty() {
+        job.process_count = job.processes.iter().map(|about| about.process_count).max().unwrap_or(0);
+        job.add_launched(self.launched(deadline));
+        if !job.is_there() {
             return Err(InspectError::NoJob { wanted: self.job().to_string(), found: Vec::new() });
         }
-        job.process_count = job.processes.iter().map(|about| about.process_count).max().unwrap_or(0);
         Ok(job)
     }
 
@@ -427,8 +444,11 @@ impl Inspector {
     /// Connects to the doors of this machine.
     pub(super) fn find_doors_here(&self, deadline: Instant) -> Result<(), InspectError> {
         let mut jobs = names::jobs().map_err(InspectError::Doors)?;
-        let there: BTreeSet<u32> = jobs.remove(self.job()).unwrap_or_default();
-        if there.is_empty() {
+        let FoundDoors { processes: there, has_launcher } = jobs.remove(self.job()).unwrap_or_default();
+        if !has_launcher {
+            self.inner.launched.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+        if there.is_empty() && !has_launcher {
             let wanted = self.job().to_string();
             return Err(InspectError::NoJob { wanted, found: jobs.into_keys().collect() });
         }
@@ -448,14 +468,14 @@ impl Inspector {
                 Err(_) => {}
             }
         }
-        if self.guests().is_empty() {
+        if self.guests().is_empty() && !has_launcher {
             return Err(InspectError::NoJob { wanted: self.job().to_string(), found: jobs.into_keys().collect() });
         }
         Ok(())
     }
 
     fn has_door_here(&self, process: u32) -> bool {
-        names::jobs().is_ok_and(|jobs| jobs.get(self.job()).is_some_and(|there| there.contains(&process)))
+        names::jobs().is_ok_and(|jobs| jobs.get(self.job()).is_some_and(|there| there.processes.contains(&process)))
     }
 
     /// Connects to the doors of this machine that processes open when they are asked to.
@@ -494,6 +514,14 @@ impl Inspector {
     }
 }
 
+/// Connects to a server of doors.
+pub(super) fn client_of(address: &str, credentials: Credentials, deadline: Instant) -> Result<Client, ConnectError> {
+    let failed = |cause: String| ConnectError::Failed { address: address.into(), cause };
+    let client = Client::to(address, credentials).map_err(|error| failed(error.to_string()))?;
+    // One attempt: a door that is not there belongs to a process that has ended.
+    client.deadline(deadline.saturating_duration_since(Instant::now())).once().connect()
+}
+
 /// Connects to a door on the network, by whichever of its addresses leads there. `None` if the
 /// process has ended.
 fn meet_one(
@@ -525,7 +553,11 @@ fn meet_one(
 }
 
 fn unreached(address: &str, error: &CallError<Never>) -> InspectError {
-    InspectError::Unreached { address: address.into(), cause: error.to_string() }
+    let mut cause = error.to_string();
+    if matches!(error, CallError::Connect(ConnectError::Absent { .. })) {
+        cause += "; a job with FARSIDE_INSPECT=tcp opens its door when process 0 first shows something";
+    }
+    InspectError::Unreached { address: address.into(), cause }
 }
 
 /// The host of an address on the network.

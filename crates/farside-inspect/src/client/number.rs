@@ -137,8 +137,8 @@ impl RawFrame {
         format!("[{}]", self.fields.iter().map(field).collect::<Vec<_>>().join(", "))
     }
 
-    /// Writes the frame as a file of numpy (`.npy`, version 1.0). Neither the step is in it, nor
-    /// what is [missing](Self::missing).
+    /// Writes the frame as a file of numpy (`.npy`, version 1.0, or 2.0 if the names of its fields
+    /// are long). Neither the step is in it, nor what is [missing](Self::missing).
     ///
     /// # Errors
     /// Those of `out`.
@@ -146,11 +146,15 @@ impl RawFrame {
         let lengths: Vec<String> = self.shape.iter().map(|length| format!("{length},")).collect();
         let (element, shape) = (self.numpy(), lengths.join(" "));
         let described = format!("{{'descr': {element}, 'fortran_order': False, 'shape': ({shape}), }}");
-        // The elements begin at a multiple of 64 bytes, behind 10 bytes, the text and a line's end.
-        let padding = (10 + described.len() + 1).next_multiple_of(64) - (10 + described.len() + 1);
-        let bytes = u16::try_from(described.len() + padding + 1).expect("8 lengths and 256 fields are short");
-        out.write_all(b"\x93NUMPY\x01\x00")?;
-        out.write_all(&bytes.to_le_bytes())?;
+        // The elements begin at a multiple of 64 bytes, behind 10 or 12 bytes, the text and the end
+        // of its line.
+        let is_long = described.len() > usize::from(u16::MAX) - 64;
+        let (first, version, length_bytes) = if is_long { (12, 2, 4) } else { (10, 1, 2) };
+        let padding = (first + described.len() + 1).next_multiple_of(64) - (first + described.len() + 1);
+        let bytes = described.len() + padding + 1;
+        out.write_all(b"\x93NUMPY")?;
+        out.write_all(&[version, 0])?;
+        out.write_all(&bytes.to_le_bytes()[..length_bytes])?;
         writeln!(out, "{described}{:padding$}", "")?;
         out.write_all(&self.bytes)
     }
@@ -192,6 +196,31 @@ mod tests {
         let text = String::from_utf8_lossy(&file);
         assert!(text.contains("'descr': [('a.b', '<f8'), ('\\U000000e9', '<u2', (2,))],"), "{text}");
         assert_eq!((file.len() % 64, structs.columns()[1].bytes.as_slice()), (12, &b"ytes"[..]));
+    }
+
+    #[test]
+    fn long_descriptions_have_a_long_length() {
+        let fields = |name_length| {
+            let field = |at: u32| Field {
+                name: format!("{at:\u{e9}>name_length$}"),
+                element: ElementType::U8,
+                offset: at,
+                shape: Vec::new(),
+            };
+            (0..200).map(field).collect()
+        };
+        for (name_length, version) in [(20, 1), (40, 2)] {
+            let mut structs = frame(ElementType::Struct(200), &[1], &[7; 200]);
+            structs.fields = fields(name_length);
+            let mut file = Vec::new();
+            structs.write_npy(&mut file).unwrap();
+            assert_eq!(&file[..8], [&b"\x93NUMPY"[..], &[version, 0]].concat());
+            let behind = match version {
+                1 => 10 + usize::from(u16::from_le_bytes([file[8], file[9]])),
+                _ => 12 + u32::from_le_bytes(file[8..12].try_into().unwrap()) as usize,
+            };
+            assert_eq!((behind % 64, &file[behind..], file[behind - 1]), (0, &[7; 200][..], b'\n'));
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use farside_rpc::{CallError, Pending};
 
 use super::area::{Area, At, Piece};
 use super::attendance::Attendance;
-use super::error::InspectError;
+use super::error::{InspectError, Late};
 use super::inspector::{Guest, Inspector};
 use crate::element::Element;
 use crate::names::JobId;
@@ -23,6 +23,9 @@ use crate::sync::lock;
 
 /// The pause between two looks whether a program has published its first step.
 const FIRST_STEP_NAP: Duration = Duration::from_millis(5);
+
+/// The time, after its deadline, in which a process says which of its workers were late.
+const NAMING_TIME: Duration = Duration::from_secs(1);
 
 /// The workers of all processes stay after one step. Dropping it lets them go on.
 struct Held {
@@ -72,7 +75,7 @@ impl Inspector {
             }
             lead = (lead * 2).min(1 << 40);
         }
-        Err(InspectError::NotHeld { after: self.time() })
+        Err(InspectError::NotHeld { after: self.time(), late: Vec::new() })
     }
 
     /// Has all workers stay after a step. Returns it, or a step that a worker has passed.
@@ -88,6 +91,7 @@ impl Inspector {
             |(process, guest): &(u32, Guest)| guest.until(deadline).stay(after, numbers.get(process).copied(), reader);
         let asked: Vec<_> = guests.iter().map(stay).collect();
         let (mut least, mut most, mut passed) = (None::<u64>, None::<u64>, None);
+        let mut expired = Vec::new();
         for ((process, guest), asked) in guests.iter().zip(asked) {
             match asked.and_then(Pending::wait) {
                 Ok(Stayed { hold, steps }) => {
@@ -102,46 +106,65 @@ impl Inspector {
                     numbers.remove(process);
                     passed = passed.max(Some(step));
                 }
-                Err(CallError::Deadline { .. }) => return Err(InspectError::NotHeld { after: self.time() }),
+                Err(CallError::Deadline { .. }) => expired.push((*process, guest)),
                 Err(error) => return Err(self.failure(*process, guest, error)),
             }
+        }
+        if !expired.is_empty() {
+            return Err(self.not_held(&expired, after, reader));
         }
         let step = passed.max(most);
         Ok(if passed.is_none() && least == most { Ok(step) } else { Err(step.unwrap_or(after)) })
     }
 
-    /// Has all workers stay after a step, unless a reader has them stay already.
-    fn hold_unless_held(&self, deadline: Instant) -> Result<Option<Held>, InspectError> {
-        if self.paused().is_some() {
-            return Ok(None);
+    /// Which workers of these processes did not stay after a step in time.
+    fn not_held(&self, processes: &[(u32, &Guest)], after: u64, reader: u64) -> InspectError {
+        let until = Instant::now() + NAMING_TIME;
+        let asked: Vec<_> = processes.iter().map(|(_, guest)| guest.until(until).awaited(reader)).collect();
+        let mut late = Vec::new();
+        for ((process, guest), asked) in processes.iter().zip(asked) {
+            match asked.and_then(Pending::wait) {
+                Ok(awaited) => late.extend(awaited.into_iter().map(|(worker, at)| {
+                    let wanted = after.saturating_add(1);
+                    Late { worker, process: *process, at: Some(at), wanted }
+                })),
+                // A process that does not answer has kept the others.
+                Err(error) => return guest.failure(*process, &error),
+            }
         }
-        match self.hold(None, &[], deadline) {
-            Err(InspectError::Refused { refused: Refused::Held { .. }, .. }) => Ok(None),
-            held => held.map(Some),
-        }
+        InspectError::NotHeld { after: self.time(), late }
     }
 
     /// Makes changes at one step of all workers. Returns the last step before them.
-    fn change(&self, orders: &[Order], what: impl FnOnce() -> String) -> Result<Option<u64>, InspectError> {
+    fn change(&self, orders: &[Order], what: impl Fn() -> String) -> Result<Option<u64>, InspectError> {
         let written = |order: &Order| if let Order::Write { bytes, .. } = order { bytes.len() as u64 } else { 0 };
         let bytes = orders.iter().map(written).sum();
         if bytes > CHANGE_BYTES_MAX {
             return Err(InspectError::TooLarge { bytes, max: CHANGE_BYTES_MAX });
         }
         let deadline = Instant::now() + self.time();
-        let paused = self.paused();
-        let mut own = None;
-        let (guests, numbers, step) = match paused.as_ref().map(|held| lock(held)) {
-            Some(held) => (held.guests.clone(), held.numbers.clone(), held.step),
-            None => {
-                let held = own.insert(self.hold(None, &[], deadline)?);
-                (held.guests.clone(), held.numbers.clone(), held.step)
+        if let Some(paused) = self.paused() {
+            match self.change_held(&lock(&paused), orders, &what, deadline) {
+                // Another reader has ended the pause.
+                Err(InspectError::Refused { refused: Refused::Over, .. }) => self.forget_paused(&paused),
+                changed => return changed,
             }
-        };
+        }
+        self.change_held(&self.hold(None, &[], deadline)?, orders, what, deadline)
+    }
+
+    fn change_held(
+        &self,
+        held: &Held,
+        orders: &[Order],
+        what: impl Fn() -> String,
+        deadline: Instant,
+    ) -> Result<Option<u64>, InspectError> {
+        let Held { guests, numbers, step, .. } = held;
         let Some((process, conductor)) = guests.first() else { return Err(InspectError::Nothing { what: what() }) };
-        let made = conductor.until(deadline).conduct(numbers, orders.to_vec());
+        let made = conductor.until(deadline).conduct(numbers.clone(), orders.to_vec());
         let reached = made.and_then(Pending::wait).map_err(|error| self.failure(*process, conductor, error))?;
-        if reached == 0 { Err(InspectError::Nothing { what: what() }) } else { Ok(step) }
+        if reached == 0 { Err(InspectError::Nothing { what: what() }) } else { Ok(*step) }
     }
 
     /// Sets a parameter, at all workers that have it and at the same step. Returns the last step
@@ -354,7 +377,7 @@ pub struct Paused {
 impl Paused {
     fn new(inspector: Inspector, held: Held) -> Self {
         let held = Arc::new(Mutex::new(held));
-        inspector.set_paused(Some(held.clone()));
+        *lock(inspector.paused_hold()) = PausedHold(Some(held.clone()));
         Self { inspector, held }
     }
 
@@ -372,12 +395,21 @@ impl Paused {
         let deadline = Instant::now() + self.inspector.time();
         let mut held = lock(&self.held);
         let next = held.step.map(|step| step.saturating_add(1));
-        let mut moved = self.inspector.hold(next, &held.numbers, deadline)?;
+        let moved = self.inspector.hold(next, &held.numbers, deadline);
+        if let Err(InspectError::Refused { refused: Refused::Over, .. }) = moved {
+            self.inspector.forget_paused(&self.held);
+        }
+        let mut moved = moved?;
         held.step = moved.step;
         // The hold goes on under the same numbers, or under new ones.
         std::mem::swap(&mut held.numbers, &mut moved.numbers);
         moved.numbers.retain(|number| !held.numbers.contains(number));
         Ok(held.step)
+    }
+
+    /// Whether it is known that another reader has ended the pause.
+    pub(crate) fn has_ended(&self) -> bool {
+        !lock(self.inspector.paused_hold()).0.as_ref().is_some_and(|held| Arc::ptr_eq(held, &self.held))
     }
 }
 
@@ -389,7 +421,7 @@ impl std::fmt::Debug for Paused {
 
 impl Drop for Paused {
     fn drop(&mut self) {
-        self.inspector.set_paused(None);
+        self.inspector.forget_paused(&self.held);
     }
 }
 
@@ -418,8 +450,9 @@ impl Inspector {
         })
     }
 
-    fn set_paused(&self, held: Option<Arc<Mutex<Held>>>) {
-        *lock(self.paused_hold()) = PausedHold(held);
+    /// Forgets a pause, unless there is another one by now.
+    fn forget_paused(&self, held: &Arc<Mutex<Held>>) {
+        lock(self.paused_hold()).0.take_if(|paused| Arc::ptr_eq(paused, held));
     }
 }
 
@@ -487,10 +520,8 @@ impl<T> Area<T> {
             piece.guest.until(deadline).put(places, lock, Bulk::from(own))
         };
         // Each worker's part is written as a whole; all of them at one step if all workers stay.
-        let held = match (pieces.len() > 1 && locked.is_none()).then(|| self.inspector.hold_unless_held(deadline)) {
-            Some(held) => held?,
-            None => None,
-        };
+        let must_hold = pieces.len() > 1 && locked.is_none() && self.inspector.paused().is_none();
+        let held = must_hold.then(|| self.inspector.hold(None, &[], deadline)).transpose()?;
         let asked: Vec<_> = pieces.iter().map(put).collect();
         let mut newest = None;
         for (piece, asked) in pieces.iter().zip(asked) {

@@ -149,10 +149,11 @@ impl Recording<'_> {
         self.ask(|door| door.trace(session, LEASE_MS, sends)).map(drop)
     }
 
-    fn take(&mut self) -> Result<(), InspectError> {
-        let session = self.session;
+    fn take(&mut self) -> Result<usize, InspectError> {
+        let (session, mut count) = (self.session, 0);
         for (process, told) in self.ask(|door| door.events(session))? {
             for EventsNow { worker, events, lost } in told {
+                count += events.len();
                 let raw = self.found.entry((process, worker)).or_default();
                 raw.lost_before.get_or_insert(lost);
                 raw.lost = lost;
@@ -162,7 +163,7 @@ impl Recording<'_> {
                 raw.events.extend(events.into_iter().take(room));
             }
         }
-        Ok(())
+        Ok(count)
     }
 
     /// Asks all processes at once. One that is gone is left out from then on.
@@ -178,6 +179,8 @@ impl Recording<'_> {
         for (process, guest, asked) in asked {
             match asked.and_then(Pending::wait) {
                 Ok(answer) => told.push((process, answer)),
+                // By the launcher's word, it has ended or has no workers yet.
+                Err(CallError::Service(Refused::NoJob)) => drop(self.guests.remove(&process)),
                 Err(CallError::Service(Refused::Traced)) => return Err(InspectError::Traced { process }),
                 Err(error) => match guest.failure(process, &error) {
                     InspectError::Lost { .. } => drop(self.guests.remove(&process)),
@@ -214,7 +217,7 @@ impl Inspector {
     /// # Errors
     /// [`InspectError::Traced`]; those of [`workers`](Self::workers).
     pub fn trace(&self, time: Duration) -> Result<Trace, InspectError> {
-        let guests = self.all_guests(Instant::now() + self.time())?;
+        let guests = self.all_seen(Instant::now() + self.time())?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let session = (now.subsec_nanos() ^ std::process::id().rotate_left(16)) | 1;
         let mut recording = Recording { inspector: self, session, guests, found: BTreeMap::new(), event_count: 0 };
@@ -236,7 +239,8 @@ impl Inspector {
         }
         let end = monotonic_time();
         recording.end();
-        recording.take()?;
+        // Each answer has a part of what is left.
+        while recording.take()? > 0 {}
         let found = std::mem::take(&mut recording.found);
         drop(recording);
         self.named(found, &clocks, begin, end)

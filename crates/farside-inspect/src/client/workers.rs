@@ -301,8 +301,8 @@ impl Inspector {
     /// What the workers of the job are doing, by number. For the next 5 s the workers count the
     /// time of waits and calls, so that two looks say where the time between them went.
     ///
-    /// A program that shows no area is seen if one of its workers calls
-    /// [`open_door`](crate::Expose::open_door).
+    /// A program that shows no area is seen if `farside run` has started it, or if one of its
+    /// workers calls [`open_door`](crate::Expose::open_door).
     ///
     /// *Cost* for the job: some 50 ns for each wait and some 20 ns for each call while workers
     /// count; a worker that sleeps is woken for a moment by each look.
@@ -328,15 +328,15 @@ impl Inspector {
     /// Asks all processes at once what their workers are doing.
     pub(super) fn ask_workers(&self, watch_ms: u32) -> Result<Vec<(u32, WorkersNow)>, InspectError> {
         let deadline = Instant::now() + self.time();
-        let guests = self.all_guests(deadline)?;
+        let guests = self.all_seen(deadline)?;
         let asked: Vec<_> =
             guests.iter().map(|(process, guest)| (*process, guest, guest.until(deadline).workers(watch_ms))).collect();
         let mut told = Vec::new();
         for (process, guest, asked) in asked {
             match asked.and_then(Pending::wait) {
                 Ok(now) => told.push((process, now)),
-                Err(error) => match guest.failure(process, &error) {
-                    InspectError::Lost { .. } => self.forget(process),
+                Err(error) => match self.failure(process, guest, error) {
+                    InspectError::Lost { .. } => {}
                     failure => return Err(failure),
                 },
             }

@@ -6,14 +6,15 @@ use crate::client::{AreaInfo, InspectError, JobInfo, Missing, Number, RawFrame};
 use crate::element::Field;
 use crate::protocol::{About, Kind, Role};
 
-/// A job: `name`, `id`, `process_count`, `processes`, `silent`.
+/// A job: `name`, `id`, `process_count`, `processes`, `silent`, `by_launcher`, `awaits_network`.
 #[must_use]
 pub fn job_object(job: &JobInfo) -> Value {
-    let JobInfo { id, process_count, processes, silent, .. } = job;
+    let JobInfo { id, process_count, processes, silent, by_launcher, .. } = job;
     let process = |about: &About| json!({ "process": about.process, "system_process": about.system_process, "network": about.network });
-    let processes: Vec<Value> = processes.iter().map(process).collect();
+    let [processes, by_launcher] = [processes, by_launcher].map(|all| all.iter().map(process).collect::<Vec<Value>>());
     json!({
         "name": id.name, "id": id.id, "process_count": process_count, "processes": processes, "silent": silent,
+        "by_launcher": by_launcher, "awaits_network": job.awaits_network(),
     })
 }
 

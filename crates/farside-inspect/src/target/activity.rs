@@ -1,122 +1,87 @@
-//! What the workers of a process are doing, for those who ask at its door.
+//! [`Lookout`]: what is told of the workers of a process.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use farside::{Activity, Counters, EventKind, FunctionId, Whom, WorkerActivity};
+use farside::job::launch::{AskError, Monitor};
+use farside::wire;
+use farside::{Activity, ProcessId};
+use farside_rpc::Call;
 
-use crate::protocol::{
-    CalledFunction, Counted, EventNow, EventWhat, EventsNow, Position, Refused, Thread, WhomNow, WorkerNow, WorkersNow,
-};
+use crate::protocol::{Answer, EventsNow, Question, Refused, WorkersNow};
 
 /// The most events of a process in one answer, which then has less than 16 MiB.
-const EVENTS_MAX: usize = 200_000;
-
+const EVENTS_MAX: u32 = 200_000;
+/// The same for an answer by way of the launcher.
+const LAUNCHER_EVENTS_MAX: u32 = 20_000;
 /// The time in which workers that wait publish their counters.
 const ANSWER_TIME: Duration = Duration::from_millis(1);
 
-pub(super) fn workers(activity: &Activity, watch_ms: u32) -> WorkersNow {
-    if watch_ms > 0 {
-        activity.watch(Duration::from_millis(watch_ms.into()));
-        thread::sleep(ANSWER_TIME);
-    }
-    let workers = activity.workers().into_iter().map(worker).collect();
-    let position = |place: farside::Place| Position {
-        doing: place.doing.into(),
-        file: place.site.file().into(),
-        line: place.site.line(),
-    };
-    let function = |(FunctionId { entry, offset }, place): (FunctionId, u16)| CalledFunction { entry, offset, place };
-    let places = activity.places().into_iter().map(position).collect();
-    WorkersNow { workers, places, functions: activity.functions().into_iter().map(function).collect() }
+/// Who tells what the workers of a process do.
+#[derive(Clone, Debug)]
+pub(crate) enum Lookout {
+    /// This process, of its own workers.
+    Own(Activity),
+    /// The launcher, of a process that it has started.
+    Launcher(Monitor, ProcessId),
+    /// There are no workers.
+    None,
 }
 
-/// Begins a trace, goes on with it, or ends it.
-pub(super) fn trace(activity: &Activity, session: u32, time_ms: u32, sends: bool) -> Result<(), Refused> {
-    match activity.session() {
-        Some(other) if other != session => return Err(Refused::Traced),
-        None if time_ms == 0 => {}
-        _ if time_ms == 0 => activity.end_trace(),
-        current => {
-            if current.is_none() {
-                // Events of an earlier trace that no one took.
-                drop(activity.take_events(usize::MAX));
+impl Lookout {
+    /// The number of the process in the system, if the launcher answers for it; 0 if it does not
+    /// run.
+    pub(super) fn launched(&self) -> Option<u32> {
+        let Self::Launcher(monitor, process) = self else { return None };
+        Some(monitor.system_process(*process).unwrap_or(0))
+    }
+
+    /// The time in which a process must answer its launcher, so that the caller still hears if it
+    /// does not.
+    fn until(cx: &Call) -> Instant {
+        Instant::now() + cx.time_left() * 3 / 4
+    }
+
+    pub(super) fn workers(&self, cx: &Call, watch_ms: u32) -> Result<WorkersNow, Refused> {
+        let until = Self::until(cx);
+        if watch_ms > 0 && self.ask(until, Question::Watch(watch_ms))?.is_some() {
+            thread::sleep(ANSWER_TIME);
+        }
+        match self.ask(until, Question::Workers)? {
+            Some(Answer::Workers(now)) => Ok(now),
+            _ => Ok(WorkersNow::default()),
+        }
+    }
+
+    pub(super) fn trace(&self, cx: &Call, session: u32, time_ms: u32, sends: bool) -> Result<(), Refused> {
+        self.ask(Self::until(cx), Question::Trace { session, time_ms, sends })?.map(drop).ok_or(Refused::NoJob)
+    }
+
+    pub(super) fn events(&self, cx: &Call, session: u32) -> Result<Vec<EventsNow>, Refused> {
+        let max = if matches!(self, Self::Own(_)) { EVENTS_MAX } else { LAUNCHER_EVENTS_MAX };
+        match self.ask(Self::until(cx), Question::Events { session, max })? {
+            Some(Answer::Events(events)) => Ok(events),
+            _ => Err(Refused::NoJob),
+        }
+    }
+
+    /// Asks the process. `None` if it has no workers now.
+    fn ask(&self, until: Instant, question: Question) -> Result<Option<Answer>, Refused> {
+        let answer = match self {
+            Self::Own(activity) => activity.answer(question),
+            Self::Launcher(monitor, process) => {
+                let bytes = wire::encode(&question, Vec::new());
+                let failed = |cause: String| Refused::Failed { cause };
+                match monitor.ask(*process, bytes, until) {
+                    Ok(bytes) => {
+                        wire::decode(wire::Decoder::new(&bytes), 0).map_err(|error| failed(error.to_string()))?
+                    }
+                    Err(AskError::NotBegun | AskError::Ended) => return Ok(None),
+                    Err(error) => return Err(failed(error.to_string())),
+                }
             }
-            activity.trace(session, Duration::from_millis(time_ms.into()), sends);
-        }
+            Self::None => return Ok(None),
+        };
+        if answer == Answer::Traced { Err(Refused::Traced) } else { Ok(Some(answer)) }
     }
-    Ok(())
-}
-
-pub(super) fn events(activity: &Activity, session: u32) -> Result<Vec<EventsNow>, Refused> {
-    if activity.session().is_some_and(|other| other != session) {
-        return Err(Refused::Traced);
-    }
-    let threads = activity.workers().len().max(1);
-    let taken = activity.take_events(EVENTS_MAX / threads).into_iter();
-    Ok(taken
-        .map(|taken| EventsNow {
-            worker: taken.worker.number(),
-            events: taken.events.into_iter().map(event).collect(),
-            lost: taken.lost,
-        })
-        .collect())
-}
-
-fn ns(time: Duration) -> u64 {
-    time.as_nanos() as u64
-}
-
-fn whom(whom: Whom) -> WhomNow {
-    match whom {
-        Whom::Unknown => WhomNow::Unknown,
-        Whom::Worker(worker) => WhomNow::Worker(worker.number()),
-        Whom::Process(process) => WhomNow::Process(process.number()),
-    }
-}
-
-fn counted(counters: Counters) -> Counted {
-    Counted {
-        calls: counters.sent.calls,
-        bytes: counters.sent.bytes,
-        stalls: counters.sent.stalls,
-        staged: counters.sent.staged,
-        executed: counters.executed,
-        refused: counters.refused,
-        replies_pending: counters.replies_pending,
-        ring_bytes: counters.ring_bytes_here,
-    }
-}
-
-fn worker(worker: WorkerActivity) -> WorkerNow {
-    let call = worker.call.and_then(|call| call.function.zip(call.since));
-    WorkerNow {
-        thread: Thread { worker: worker.worker.number(), is_of_pool: worker.is_of_pool },
-        at_ns: ns(worker.at),
-        wait: worker.wait.map(|wait| (wait.place, whom(wait.whom), ns(wait.since))),
-        runs_call: worker.call.is_some(),
-        call: call.map(|(FunctionId { entry, offset }, since)| (entry, offset, ns(since))),
-        counted_from_ns: worker.counted_from.map(ns),
-        in_calls_ns: ns(worker.in_calls),
-        in_waits_ns: worker.in_waits.into_iter().map(|(place, time)| (place, ns(time))).collect(),
-        counters: worker.counters.map(|(at, counters)| (ns(at), counted(counters))),
-    }
-}
-
-fn event(event: farside::Event) -> EventNow {
-    let number = |number: Option<u32>| number.unwrap_or(0);
-    let what = match event.kind {
-        EventKind::Sent { to, function: FunctionId { entry, offset }, place, number: of } => {
-            EventWhat::Sent { to: to.number(), entry, offset, place, number: number(of) }
-        }
-        EventKind::Refused { to, number: of } => EventWhat::Refused { to: to.number(), number: number(of) },
-        EventKind::Ran { from, function: FunctionId { entry, offset }, number: of } => {
-            EventWhat::Ran { from: whom(from), entry, offset, number: number(of) }
-        }
-        EventKind::Waited { place, whom: of } => EventWhat::Waited { place, whom: whom(of) },
-        EventKind::Collective { place } => EventWhat::Collective { place },
-        EventKind::Put { to, bytes, place } => EventWhat::Put { to: to.number(), bytes, place },
-        EventKind::Message { to, bytes } => EventWhat::Message { to: to.number(), bytes },
-    };
-    EventNow { at_ns: ns(event.at), time_ns: ns(event.time), what }
 }

@@ -1,8 +1,10 @@
 //! [`Areas`]: what the workers of a process show.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+
+use farside::LocalBytes;
 
 use super::error::ExposeError;
 use super::locked::LockedMemory;
@@ -28,6 +30,8 @@ pub(super) struct Areas {
 pub(super) struct Area {
     /// What is said of it. Its `step` is not kept up to date.
     part: Mutex<Part>,
+    /// The workers that show it. There may be several if the memory is that of the process.
+    shown_by: Mutex<BTreeSet<u32>>,
     pub(super) source: Source,
 }
 
@@ -44,7 +48,13 @@ pub(super) enum Source {
 
 impl Area {
     pub(super) fn new(part: Part, source: Source) -> Arc<Self> {
-        Arc::new(Self { part: Mutex::new(part), source })
+        let worker = part.worker;
+        Self::of(part, source, worker)
+    }
+
+    /// The same, if `worker` shows it in the name of another.
+    fn of(part: Part, source: Source, worker: u32) -> Arc<Self> {
+        Arc::new(Self { part: Mutex::new(part), shown_by: Mutex::new([worker].into()), source })
     }
 
     /// What is said of it at this moment.
@@ -81,23 +91,49 @@ impl Areas {
 
     /// Adds an area.
     pub(super) fn add(&self, area: &Arc<Area>) -> Result<(), ExposeError> {
-        let mut areas = self.lock();
-        if areas.len() >= AREAS_MAX {
-            return Err(ExposeError::TooMany { max: AREAS_MAX });
-        }
-        let Part { name, worker, .. } = area.part();
-        let key = (name, worker);
-        if areas.contains_key(&key) {
-            return Err(ExposeError::Taken { name: key.0, worker });
-        }
-        areas.insert(key, area.clone());
-        Ok(())
+        add_to(&mut self.lock(), area)
     }
 
-    /// Removes an area, and refuses those who wait for it.
+    /// Adds memory that `worker` shows, in the name of the part's worker. If another worker shows
+    /// the same memory in this name, both show it.
+    pub(super) fn share(
+        &self,
+        part: Part,
+        bytes: LocalBytes,
+        worker: u32,
+    ) -> Result<(Arc<Area>, Arc<LockedMemory>), ExposeError> {
+        let mut areas = self.lock();
+        if let Some(area) = areas.get(&(part.name.clone(), part.worker))
+            && let Source::Memory(memory) = &area.source
+            && memory.has(&bytes)
+            && area.part().element == part.element
+            && lock(&area.shown_by).insert(worker)
+        {
+            return Ok((area.clone(), memory.clone()));
+        }
+        let memory = Arc::new(LockedMemory::new(bytes, self.next_memory()));
+        let area = Area::of(part, Source::Memory(memory.clone()), worker);
+        add_to(&mut areas, &area)?;
+        Ok((area, memory))
+    }
+
+    /// Removes an area that one worker shows, and refuses those who wait for it.
     pub(super) fn remove(&self, area: &Area) {
+        self.remove_of(area, area.part().worker);
+    }
+
+    /// The same, of an area that `worker` shows. It stays while other workers show it.
+    pub(super) fn remove_of(&self, area: &Area, worker: u32) {
         let part = area.part();
-        self.lock().remove(&(part.name, part.worker));
+        let mut areas = self.lock();
+        let mut shown_by = lock(&area.shown_by);
+        shown_by.remove(&worker);
+        if !shown_by.is_empty() {
+            return;
+        }
+        drop(shown_by);
+        areas.remove(&(part.name, part.worker));
+        drop(areas);
         match &area.source {
             Source::View(shared) => shared.close(),
             Source::Memory(memory) => memory.close(),
@@ -121,6 +157,19 @@ impl Areas {
         let from = areas.range((name.to_owned(), 0)..=(name.to_owned(), u32::MAX));
         from.map(|(_, area)| area.clone()).collect()
     }
+}
+
+fn add_to(areas: &mut BTreeMap<(String, u32), Arc<Area>>, area: &Arc<Area>) -> Result<(), ExposeError> {
+    if areas.len() >= AREAS_MAX {
+        return Err(ExposeError::TooMany { max: AREAS_MAX });
+    }
+    let Part { name, worker, .. } = area.part();
+    let key = (name, worker);
+    if areas.contains_key(&key) {
+        return Err(ExposeError::Taken { name: key.0, worker });
+    }
+    areas.insert(key, area.clone());
+    Ok(())
 }
 
 /// The value of a number's bits.

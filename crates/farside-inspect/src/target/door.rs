@@ -4,10 +4,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use farside::{Activity, Caller};
+use farside::Caller;
 use farside_rpc::Server;
 use farside_rpc::server::{Builder, StartError};
 
+use super::activity::Lookout;
 use super::areas::Areas;
 use super::error::ExposeError;
 use super::functions::Questions;
@@ -22,9 +23,10 @@ use crate::sync::lock;
 /// The variable that keeps doors shut, or opens them on the network.
 pub(super) const INSPECT: &str = "FARSIDE_INSPECT";
 
-/// Connections at once, and calls of each.
+/// Connections at once, and calls of each. The server of a page has one connection, and a call
+/// under way for each area that is watched.
 const CONNECTIONS_MAX: u32 = 512;
-const CALLS_MAX: u32 = 64;
+pub(super) const CALLS_MAX: u32 = 256;
 /// The most bytes of a call's arguments and of its result: a list of all areas.
 const BYTES_MAX: u64 = 16 << 20;
 /// The longest time of a call. A reader that has stopped keeps a copy for as long.
@@ -58,7 +60,7 @@ impl Doorway {
             let caller = caller();
             let activity = caller.activity();
             self.holds.set_caller(caller);
-            Some(activity)
+            Lookout::Own(activity)
         })
     }
 
@@ -74,10 +76,10 @@ impl Doorway {
 
     /// Opens the door of a process without a job.
     pub(super) fn open_alone(&self, process: u32, process_count: u32) -> Result<(), ExposeError> {
-        self.open_as(Place { process, process_count }, || None)
+        self.open_as(Place { process, process_count }, || Lookout::None)
     }
 
-    fn open_as(&self, place: Place, activity: impl FnOnce() -> Option<Activity>) -> Result<(), ExposeError> {
+    fn open_as(&self, place: Place, lookout: impl FnOnce() -> Lookout) -> Result<(), ExposeError> {
         let setting = setting()?;
         let mut opened = lock(&self.opened);
         if opened.is_some() || matches!(setting, Setting::Off) {
@@ -85,7 +87,7 @@ impl Doorway {
         }
         let (areas, holds, questions) = (self.areas.clone(), self.holds.clone(), self.questions.clone());
         let (network, handlers) =
-            Network::new(place, |about, network| Handlers::new(about, areas, holds, questions, activity(), network))?;
+            Network::new(place, |about, network| Handlers::new(about, areas, holds, questions, lookout(), network))?;
         if let (0, Setting::Network(address)) = (place.process, setting) {
             let path = std::env::var_os(TOKEN_FILE).filter(|path| !path.is_empty()).ok_or(TokenError::None)?;
             network.open(listen(&address, path.as_ref())?)?;
@@ -134,14 +136,14 @@ pub(super) fn builder(address: &str) -> Result<Builder, StartError> {
 }
 
 /// What the environment says of doors.
-enum Setting {
+pub(super) enum Setting {
     Off,
     Machine,
     /// Process 0 listens at this address, too.
     Network(String),
 }
 
-fn setting() -> Result<Setting, ExposeError> {
+pub(super) fn setting() -> Result<Setting, ExposeError> {
     let Some(value) = std::env::var_os(INSPECT) else { return Ok(Setting::Machine) };
     let value = value.to_string_lossy();
     match &*value {

@@ -79,7 +79,7 @@ pub enum ExposeError {
         value: String,
     },
     /// The environment keeps the door shut.
-    #[error("{name}=off keeps the door shut", name = super::door::INSPECT)]
+    #[error("{name}=off keeps the door shut: unset it to look into the program", name = super::door::INSPECT)]
     Off,
     /// There is no token that a door on the network could ask for.
     #[error("cannot open a door on the network: {0}")]

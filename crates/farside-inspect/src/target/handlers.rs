@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use farside::{Activity, WorkerId};
+use farside::WorkerId;
 use farside_rpc::bulk::{Bulk, Read};
 use farside_rpc::{Call, Never};
 use farside_sys::process::monotonic_time;
 
-use super::activity;
+use super::activity::Lookout;
 use super::areas::{Area, Areas, Source};
 use super::functions::{self, Questions};
 use super::holds::Holds;
@@ -17,7 +17,6 @@ use super::lease::{Lease, ReaderId, Readers};
 use super::locked::{LEASE_MAX, LockedMemory};
 use super::network::Network;
 use super::shared::Edit;
-use super::slots::room;
 use crate::client::Doors;
 use crate::network::WRITE;
 use crate::points::Points;
@@ -25,7 +24,7 @@ use crate::protocol::{
     About, CHANGE_BYTES_MAX, Door, EventsNow, Got, HeldThing, Listen, Neighbors, NetworkDoor, Order, Part, Places,
     Refused, Role, Stayed, Wanted, WorkersNow,
 };
-use crate::spans::{Span, elements, runs};
+use crate::spans::{Block, Span, elements};
 
 /// The size from which a reader copies memory itself. The answer to its question whether the memory
 /// was unchanged takes as long as a copy of these bytes.
@@ -40,8 +39,7 @@ pub(super) struct Handlers {
     areas: Arc<Areas>,
     holds: Arc<Holds>,
     questions: Arc<Questions>,
-    /// `None` without a job.
-    activity: Option<Activity>,
+    lookout: Lookout,
     /// The number of the last hold or lock.
     last: Arc<AtomicU64>,
     /// The doors of all processes, for changes that this one conducts.
@@ -59,13 +57,13 @@ impl Handlers {
         areas: Arc<Areas>,
         holds: Arc<Holds>,
         questions: Arc<Questions>,
-        activity: Option<Activity>,
+        lookout: Lookout,
         network: Weak<Network>,
     ) -> Self {
         let doors = Arc::new(Doors::new(about.job.clone()));
         let (last, readers) = Default::default();
         let points = Points::of("target");
-        Self { about, areas, holds, questions, activity, last, doors, readers, network, is_network: false, points }
+        Self { about, areas, holds, questions, lookout, last, doors, readers, network, is_network: false, points }
     }
 
     /// The same, behind the door on the network.
@@ -76,10 +74,6 @@ impl Handlers {
     /// The reader that a call belongs to.
     fn reader(&self, cx: &Call, number: u64) -> ReaderId {
         (cx.connection() | if self.is_network { 1 << 63 } else { 0 }, number)
-    }
-
-    fn activity(&self) -> Result<&Activity, Refused> {
-        self.activity.as_ref().ok_or(Refused::NoJob)
     }
 
     fn next_number(&self) -> u64 {
@@ -171,7 +165,8 @@ impl Handlers {
 impl Door for Handlers {
     fn about(&self, _: &Call) -> Result<About, Never> {
         let network = self.network.upgrade().and_then(|network| network.address());
-        Ok(About { network, ..self.about.clone() })
+        let system_process = self.lookout.launched().unwrap_or(self.about.system_process);
+        Ok(About { network, system_process, ..self.about.clone() })
     }
 
     fn open_others(&self, _: &Call) -> Result<Vec<u32>, Never> {
@@ -207,20 +202,20 @@ impl Door for Handlers {
         Ok(self.holds.newest())
     }
 
-    fn workers(&self, _: &Call, watch_ms: u32) -> Result<WorkersNow, Never> {
-        Ok(self.activity.as_ref().map_or_else(WorkersNow::default, |activity| activity::workers(activity, watch_ms)))
+    fn workers(&self, cx: &Call, watch_ms: u32) -> Result<WorkersNow, Refused> {
+        self.lookout.workers(cx, watch_ms)
     }
 
-    fn trace(&self, _: &Call, session: u32, time_ms: u32, sends: bool) -> Result<(), Refused> {
-        activity::trace(self.activity()?, session, time_ms, sends)
+    fn trace(&self, cx: &Call, session: u32, time_ms: u32, sends: bool) -> Result<(), Refused> {
+        self.lookout.trace(cx, session, time_ms, sends)
     }
 
     fn clock(&self, _: &Call) -> Result<u64, Never> {
         Ok(monotonic_time().as_nanos() as u64)
     }
 
-    fn events(&self, _: &Call, session: u32) -> Result<Vec<EventsNow>, Refused> {
-        activity::events(self.activity()?, session)
+    fn events(&self, cx: &Call, session: u32) -> Result<Vec<EventsNow>, Refused> {
+        self.lookout.events(cx, session)
     }
 
     async fn get(&self, _: &Call, wanted: Wanted) -> Result<Got, Refused> {
@@ -229,20 +224,20 @@ impl Door for Handlers {
         let part = area.part();
         check(&part, &spans)?;
         self.points.pass();
-        let runs = places(&part, &spans);
+        let block = block(&part, &spans);
         let now = |elements| Got { step: None, version: None, elements };
         let got = match &area.source {
             Source::View(shared) => {
                 let slot = shared.clone().wait(wish).await?;
                 self.points.pass();
-                Got { step: Some(slot.step), version: None, elements: slot.show(&runs)? }
+                Got { step: Some(slot.step), version: None, elements: slot.show(block)? }
             }
-            Source::Memory(memory) => match runs[..] {
-                [(offset, bytes)] if is_direct && bytes >= DIRECT_MIN => {
+            Source::Memory(memory) => match block.few_runs(1).as_deref() {
+                Some(&[(offset, bytes)]) if is_direct && bytes >= DIRECT_MIN => {
                     let (version, elements) = memory.show(offset, bytes).await?;
                     Got { step: None, version: Some(version), elements }
                 }
-                _ => now(memory.read(&runs).await?.into()),
+                _ => now(memory.read(block).await?.into()),
             },
             Source::Number(bits) => now(bits.load(Ordering::Relaxed).to_ne_bytes()[..].into()),
             Source::Function => return Err(Refused::Role { name, wanted: "something with elements".into() }),
@@ -262,11 +257,12 @@ impl Door for Handlers {
         let part = area.part();
         writable(&part)?;
         check_filled(&part, &spans, from.bytes())?;
-        let mut bytes = room(from.bytes() as usize)?;
-        from.pull(0, &mut bytes).map_err(|error| Refused::Transfer { cause: error.to_string() })?;
+        // A reader that stops meanwhile occupies no thread.
+        let pulled = from.pull_async(0, from.bytes() as usize).await;
+        let bytes = pulled.map_err(|error| Refused::Transfer { cause: error.to_string() })?;
         valid(&part, &bytes)?;
         self.points.pass();
-        let step = memory.write(lock, &places(&part, &spans), &bytes, || self.holds.newest_of(worker)).await?;
+        let step = memory.write(lock, block(&part, &spans), &bytes, || self.holds.newest_of(worker)).await?;
         self.points.pass();
         Ok(step)
     }
@@ -294,6 +290,10 @@ impl Door for Handlers {
         let stayed = staying.await;
         self.points.pass();
         stayed
+    }
+
+    fn awaited(&self, cx: &Call, reader: u64) -> Result<Vec<(u32, u64)>, Never> {
+        Ok(self.holds.awaited(self.reader(cx, reader)))
     }
 
     async fn attend(&self, cx: &Call, reader: u64) -> Result<(), Never> {
@@ -397,9 +397,7 @@ fn check_filled(part: &Part, spans: &[Span], bytes: u64) -> Result<(), Refused> 
     if filled == Some(bytes) { Ok(()) } else { Err(Refused::Places { shape: part.shape.clone() }) }
 }
 
-/// The runs of bytes of places that were [checked](check).
-fn places(part: &Part, spans: &[Span]) -> Vec<(usize, usize)> {
-    let mut found = Vec::new();
-    runs(&part.shape, spans, part.element.bytes(), |offset, length| found.push((offset, length)));
-    found
+/// The elements at places that were [checked](check).
+fn block<'a>(part: &'a Part, spans: &'a [Span]) -> Block<'a> {
+    Block { shape: &part.shape, spans, element_bytes: part.element.bytes() }
 }

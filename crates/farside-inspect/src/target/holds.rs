@@ -27,7 +27,7 @@ use farside::{Caller, DeadlineHold, Error, WorkerId};
 
 use super::functions;
 use super::host::Host;
-use super::lease::Lease;
+use super::lease::{Lease, ReaderId};
 use super::shared::Shared;
 use crate::protocol::{HeldThing, Refused, Stayed};
 use crate::sync::lock;
@@ -52,6 +52,9 @@ pub(super) struct Holds {
 #[derive(Debug, Default)]
 struct State {
     hold: Option<Hold>,
+    /// The reader that asked for a hold which ended before all workers stayed, and those that did
+    /// not.
+    missed: Option<(ReaderId, Vec<(u32, u64)>)>,
     workers: BTreeMap<u32, Steps>,
     /// Wakes workers that stay.
     caller: Option<Caller>,
@@ -60,6 +63,8 @@ struct State {
 #[derive(Debug)]
 struct Hold {
     lease: Lease,
+    /// The reader that has asked for it, or for its continuation, last.
+    asker: ReaderId,
     /// Workers stay after the first step from this one on.
     after: u64,
     /// Readers that wait until all workers stay.
@@ -106,6 +111,14 @@ impl State {
     fn staying(&self) -> Vec<u32> {
         let staying = self.workers.iter().filter(|(_, steps)| steps.stays_after.is_some());
         staying.map(|(worker, _)| *worker).collect()
+    }
+
+    /// The workers that publish steps and do not stay for the hold, with their newest steps.
+    fn awaited(&self) -> Vec<(u32, u64)> {
+        let after = self.hold.as_ref().map_or(0, |hold| hold.after);
+        let is_awaited = |steps: &Steps| steps.stays_after.is_none_or(|step| step < after);
+        let awaited = self.workers.iter().filter(|(_, steps)| is_awaited(steps));
+        awaited.filter_map(|(worker, steps)| Some((*worker, steps.newest()?))).collect()
     }
 
     /// The lowest and the highest step at which workers stay, once all do that publish steps.
@@ -213,9 +226,10 @@ impl Holds {
     /// the lease of another.
     pub(super) fn begin(self: &Arc<Self>, after: u64, hold: Option<u64>, new: Lease) -> Result<Staying, Refused> {
         let mut state = lock(&self.state);
+        let (asker, is_new) = (new.reader(), hold.is_none());
         let number = match (state.hold(), hold) {
             (Some(held), Some(number)) if held.lease.number() == number => {
-                held.after = after;
+                (held.after, held.asker) = (after, asker);
                 number
             }
             (_, Some(_)) => return Err(Refused::Over),
@@ -223,18 +237,20 @@ impl Holds {
             (None, None) => {
                 let number = new.number();
                 let deadlines = state.caller.as_ref().map(Caller::hold_deadlines);
-                state.hold = Some(Hold { lease: new, after, wakers: Vec::new(), _deadlines: deadlines });
+                state.hold = Some(Hold { lease: new, asker, after, wakers: Vec::new(), _deadlines: deadlines });
                 number
             }
         };
-        let staying = Staying { holds: self.clone(), number, has_ended: false };
+        let mut staying = Staying { holds: self.clone(), number, ends_hold: is_new };
         state.flag();
         self.wake(state);
         std::thread::sleep(STORE_TIME);
         // Of a step that was published before the flags were set, there may be no copy.
-        let is_new = hold.is_none();
         match self.newest() {
-            Some(step) if step > after || (is_new && step == after) => Err(Refused::Passed { step }),
+            Some(step) if step > after || (is_new && step == after) => {
+                staying.ends_hold = true;
+                Err(Refused::Passed { step })
+            }
             _ => Ok(staying),
         }
     }
@@ -247,8 +263,23 @@ impl Holds {
         Some(HeldThing { number, memory: None, step })
     }
 
-    /// Ends the hold of a number.
-    pub(super) fn release(&self, number: u64) {
+    /// The workers for which a reader waits, or did until the hold that it asked for ended.
+    pub(super) fn awaited(&self, reader: ReaderId) -> Vec<(u32, u64)> {
+        let mut state = lock(&self.state);
+        match (state.hold().map(|hold| hold.asker), &state.missed) {
+            (Some(asker), _) if asker == reader => state.awaited(),
+            (_, Some((holder, missed))) if *holder == reader => missed.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Ends the hold of a number, for which not all workers stay.
+    fn give_up(&self, number: u64) {
+        let mut state = lock(&self.state);
+        if let Some(hold) = state.hold.as_ref().filter(|hold| hold.lease.number() == number) {
+            state.missed = Some((hold.asker, state.awaited()));
+        }
+        drop(state);
         self.release_if(|lease| lease.number() == number);
     }
 
@@ -286,12 +317,13 @@ impl Holds {
     }
 }
 
-/// Waits until the workers stay for a hold. Dropping it before ends the hold.
+/// Waits until the workers stay for a hold. Dropping it before ends the hold, unless a reader
+/// continued it: then workers that are late stay when they come to the step.
 #[derive(Debug)]
 pub(super) struct Staying {
     holds: Arc<Holds>,
     number: u64,
-    has_ended: bool,
+    ends_hold: bool,
 }
 
 impl Future for Staying {
@@ -307,7 +339,7 @@ impl Future for Staying {
         hold.wakers.push(context.waker().clone());
         let after = hold.after;
         if let Some(steps) = state.stayed() {
-            self.has_ended = true;
+            self.ends_hold = false;
             return Poll::Ready(Ok(Stayed { hold: self.number, steps }));
         }
         // A worker that has missed the flag is further than one that stays.
@@ -315,6 +347,7 @@ impl Future for Staying {
         let newest = state.workers.values().filter_map(Steps::newest).max();
         match newest {
             Some(step) if stays.is_some_and(|stays| stays >= after && stays < step) => {
+                self.ends_hold = true;
                 Poll::Ready(Err(Refused::Passed { step }))
             }
             _ => Poll::Pending,
@@ -324,8 +357,8 @@ impl Future for Staying {
 
 impl Drop for Staying {
     fn drop(&mut self) {
-        if !self.has_ended {
-            self.holds.release(self.number);
+        if self.ends_hold {
+            self.holds.give_up(self.number);
         }
     }
 }

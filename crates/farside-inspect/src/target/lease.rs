@@ -118,6 +118,15 @@ impl Lease {
         self.id
     }
 
+    /// The time until it ends, if the reader stays.
+    pub(super) fn left(&self) -> Duration {
+        match self.ends {
+            _ if self.is_over() => Duration::ZERO,
+            Some(ends) => ends.saturating_duration_since(Instant::now()),
+            None => Duration::MAX,
+        }
+    }
+
     pub(super) fn is_over(&self) -> bool {
         let is_there = self.reader.open.load(Ordering::SeqCst) > 0;
         !is_there || self.ends.is_some_and(|ends| Instant::now() >= ends)

@@ -4,25 +4,27 @@ use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::task::{Wake, Waker};
+use std::time::Instant;
 
 use bytemuck::Pod;
 use farside::global::Segment;
-use farside::{Error, GlobalArray, LocalBytes, Symmetric, Worker};
+use farside::{Caller, Error, GlobalArray, LocalBytes, Symmetric, Worker, WorkerId};
 
-use super::areas::{Area, Areas, Source};
+use super::areas::{Area, Areas};
 use super::error::ExposeError;
 use super::host::Host;
 use super::locked::{LEASE_MAX, LockedMemory};
-use super::view::{DIMENSIONS_MAX, check_units, described, elements_of, fields_of};
+use super::view::{DIMENSIONS_MAX, check_place, check_units, described, elements_of, fields_of};
 use crate::element::Element;
 use crate::protocol::{Kind, Part, Role};
 
-/// The time after which a worker that waits for a reader's lock looks whether its lease is over.
-const LOOK_AFTER: Duration = Duration::from_millis(100);
-
 /// Memory that can be [exposed](crate::Expose::expose): a [`GlobalArray`], of which the worker
 /// shows its part; [`Symmetric`] memory, of which it shows that of its process; a [`Segment`].
+///
+/// Several workers of a process may expose its symmetric memory under one name. Readers see it
+/// once, until the last of them drops its handle. What one says of it, such as its shape, holds for
+/// all. Its lock keeps them from each other, too.
 ///
 /// | distribution of the array | the area's dimensions |
 /// |---|---|
@@ -53,13 +55,15 @@ pub struct ShownMemory {
     whole: Vec<u64>,
     origin: Vec<u64>,
     shape: Vec<u64>,
+    /// The worker in whose name it is shown, if all workers of the process have it.
+    owner: Option<WorkerId>,
 }
 
 impl ShownMemory {
     /// Elements that follow each other in the whole, from `first` on.
     fn row<T>(bytes: LocalBytes, whole: u64, first: u64) -> Self {
         let count = bytes.bytes() / size_of::<T>() as u64;
-        Self { bytes, whole: vec![whole], origin: vec![first], shape: vec![count] }
+        Self { bytes, whole: vec![whole], origin: vec![first], shape: vec![count], owner: None }
     }
 }
 
@@ -84,7 +88,7 @@ impl<T: Element + Pod> Memory for GlobalArray<T> {
             [&mut whole, &mut shape].into_iter().for_each(|shape| shape.push(block));
             origin.push(0);
         }
-        Ok(ShownMemory { bytes, whole, origin, shape })
+        Ok(ShownMemory { bytes, whole, origin, shape, owner: None })
     }
 }
 
@@ -96,7 +100,8 @@ impl<T: Element + Pod> Memory for Symmetric<T> {
     fn shown(&self, me: &Worker) -> Result<ShownMemory, ExposeError> {
         let length = self.len() as u64;
         let (whole, first) = (length * u64::from(me.process_count()), length * u64::from(me.process().number()));
-        Ok(ShownMemory::row::<T>(self.local_bytes(), whole, first))
+        let owner = me.workers().find(|worker| me.process_of(*worker) == me.process());
+        Ok(ShownMemory { owner, ..ShownMemory::row::<T>(self.local_bytes(), whole, first) })
     }
 }
 
@@ -124,20 +129,24 @@ pub struct Exposed<'w, T> {
     memory: Arc<LockedMemory>,
     area: Arc<Area>,
     areas: Arc<Areas>,
+    /// The shape of the whole, where this worker's part begins in it, and the shape of the part, as
+    /// the memory has them.
+    dealt: [Vec<u64>; 3],
     is_locked: Cell<bool>,
     element: PhantomData<fn() -> T>,
 }
 
 impl<'w, T: Element> Exposed<'w, T> {
     pub(super) fn new<M: Memory<Element = T>>(me: &'w Worker, name: &str, memory: &M) -> Result<Self, ExposeError> {
-        let ShownMemory { bytes, whole, origin, shape } = memory.shown(me)?;
+        let ShownMemory { bytes, whole, origin, shape, owner } = memory.shown(me)?;
         if shape.contains(&0) || bytes.bytes() == 0 {
             return Err(ExposeError::Shape {
                 name: name.into(),
                 what: "this worker has no elements of it; do not expose it here",
             });
         }
-        let part = Part {
+        let dealt = [whole.clone(), origin.clone(), shape.clone()];
+        let mut part = Part {
             element: T::TYPE,
             fields: fields_of::<T>(name)?,
             whole,
@@ -145,13 +154,13 @@ impl<'w, T: Element> Exposed<'w, T> {
             shape,
             ..described(Host::Worker(me), name, Role::Memory)?
         };
+        part.worker = owner.unwrap_or(me.id()).number();
         elements_of(&part)?;
         let doorway = Host::Worker(me).doorway()?;
-        let memory = Arc::new(LockedMemory::new(bytes, doorway.areas().next_memory()));
-        let area = Area::new(part, Source::Memory(memory.clone()));
-        doorway.areas().add(&area)?;
-        let (areas, is_locked) = (doorway.areas().clone(), Cell::new(false));
-        Ok(Self { me, memory, area, areas, is_locked, element: PhantomData })
+        let areas = doorway.areas();
+        let (area, memory) = areas.share(part, bytes, me.id().number())?;
+        let (areas, is_locked) = (areas.clone(), Cell::new(false));
+        Ok(Self { me, memory, area, areas, dealt, is_locked, element: PhantomData })
     }
 
     /// Gives the whole memory a shape, in row-major order. The default is one dimension, or what
@@ -167,28 +176,56 @@ impl<'w, T: Element> Exposed<'w, T> {
             return Err(self.wrong("it has not 1 to 8 dimensions; give as many"));
         }
         let part = self.area.part();
+        let [whole, first, dealt] = &self.dealt;
         let total = shape.iter().try_fold(1_u64, |product, length| product.checked_mul(*length));
-        if total != Some(part.whole.iter().product()) {
+        if total != Some(whole.iter().product()) {
             return Err(self.wrong("it has another number of elements than the memory; give one with as many"));
         }
         if [&part.zero, &part.spacing].iter().any(|axes| !axes.is_empty() && axes.len() != shape.len()) {
             return Err(self.wrong("its coordinates have another number of dimensions; give the shape before them"));
         }
         let (mut origin, mut own) = (vec![0; shape.len()], shape.clone());
-        if let [first] = part.origin[..] {
+        if let ([first], [count]) = (&first[..], &dealt[..]) {
             // The whole has elements, so no length is 0.
             let row: u64 = shape[1..].iter().product();
-            if !first.is_multiple_of(row) || !part.shape[0].is_multiple_of(row) {
+            if !first.is_multiple_of(row) || !count.is_multiple_of(row) {
                 return Err(self.wrong("this worker has no whole rows of it; give the array blocks of whole rows"));
             }
-            (origin[0], own[0]) = (first / row, part.shape[0] / row);
+            (origin[0], own[0]) = (first / row, count / row);
         } else {
-            if shape.len() < 2 || shape[..2] != part.whole[..2] {
+            if shape.len() < 2 || shape[..2] != whole[..2] {
                 return Err(self.wrong("it does not begin with the numbers of rounds and parts; give these first"));
             }
-            (origin[1], own[1]) = (part.origin[1], 1);
+            (origin[1], own[1]) = (first[1], 1);
         }
         self.area.describe(|part| (part.whole, part.origin, part.shape) = (shape, origin, own));
+        Ok(self)
+    }
+
+    /// Makes this worker's part, with the shape that it has now, a part of an area of the shape
+    /// `whole`, from the place `origin` on. Readers see the parts of all workers as one. Without
+    /// this, the part has its place in the memory, and a registered vector is a whole by itself.
+    ///
+    /// ```no_run
+    /// # use farside::prelude::*;
+    /// # use farside_inspect::Expose;
+    /// # fn example(me: &Worker) -> farside::Result<()> {
+    /// let rows = me.share(0..512);
+    /// let plate = me.register(vec![0.0; rows.len() * 100])?;
+    /// let shown = me.expose("plate", &plate)?.shape([rows.len(), 100])?;
+    /// let shown = shown.part_of([512, 100], [rows.start, 0])?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ExposeError::Shape`] if the part is not inside.
+    pub fn part_of(self, whole: impl AsRef<[usize]>, origin: impl AsRef<[usize]>) -> Result<Self, ExposeError> {
+        let (whole, origin) = (whole.as_ref(), origin.as_ref());
+        let shape: Vec<usize> = self.area.part().shape.iter().map(|length| *length as usize).collect();
+        check_place(&shape, whole, origin).map_err(|what| self.wrong(what))?;
+        let [whole, origin] = [whole, origin].map(|lengths| lengths.iter().map(|length| *length as u64).collect());
+        self.area.describe(|part| (part.whole, part.origin) = (whole, origin));
         Ok(self)
     }
 
@@ -239,13 +276,16 @@ impl<'w, T: Element> Exposed<'w, T> {
     }
 
     /// Locks the memory until the result is dropped. No reader sees what it has at a moment in
-    /// between, and none writes it. This does not keep other workers from accessing it.
+    /// between, and none writes it. This does not keep other workers from accessing it; of those of
+    /// this process that expose the same symmetric memory, one at a time has the lock.
     ///
     /// *Cost*: two atomic changes of a word. A reader that has locked the memory is waited for, but
-    /// no longer than its lease lasts (10 s). This worker serves others meanwhile.
+    /// no longer than its lease lasts (10 s), and no other reader locks it before this worker. The
+    /// worker serves others meanwhile.
     ///
     /// # Errors
-    /// Those of [`Worker::progress`], if it has to wait.
+    /// Those of [`Worker::progress`], if it has to wait. [`Error::Deadline`] if another worker of
+    /// this process keeps symmetric memory locked for 20 s.
     ///
     /// # Panics
     /// If this handle has locked the memory already.
@@ -261,18 +301,28 @@ impl<'w, T: Element> Exposed<'w, T> {
 
     #[cold]
     fn lock_slowly(&self) -> Result<(), Error> {
-        let take = || {
-            self.memory.end_lease();
-            self.memory.try_lock()
-        };
+        let ring = Ring { caller: self.me.caller(), worker: self.me.id() };
+        let claim = self.memory.claim(Waker::from(Arc::new(ring)));
         let waits = Instant::now();
         loop {
-            // A lock of a reader that is gone ends without ringing this worker.
-            match self.me.wait_together(LOOK_AFTER, take) {
+            match self.me.wait_together(claim.patience(), || claim.try_lock()) {
                 Err(Error::Deadline { .. }) if waits.elapsed() < LEASE_MAX * 2 => {}
                 ended => return ended,
             }
         }
+    }
+}
+
+/// Rings a worker that waits.
+struct Ring {
+    caller: Caller,
+    worker: WorkerId,
+}
+
+impl Wake for Ring {
+    fn wake(self: Arc<Self>) {
+        // An error is the end of the job, and then the worker does not wait.
+        let _ = self.caller.call(self.worker, (), |_, ()| ());
     }
 }
 
@@ -314,7 +364,7 @@ impl<T> fmt::Debug for Exposed<'_, T> {
 
 impl<T> Drop for Exposed<'_, T> {
     fn drop(&mut self) {
-        self.areas.remove(&self.area);
+        self.areas.remove_of(&self.area, self.me.id().number());
     }
 }
 

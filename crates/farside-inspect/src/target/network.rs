@@ -9,7 +9,6 @@
 //! long, and answers in the same way ([`Caller::run_beside`]).
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
@@ -28,12 +27,22 @@ use crate::sync::lock;
 
 /// The time that processes have to open their doors.
 const OPENING_TIME: Duration = Duration::from_secs(1);
+/// The time after which a process is asked again. It drops a question, or its asker the answer,
+/// while it runs as many functions beside its workers as it may.
+const AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// The number of a process, and that of all processes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) process: u32,
     pub(super) process_count: u32,
+}
+
+impl Place {
+    /// The other processes.
+    fn others(self) -> impl Iterator<Item = u32> {
+        (0..self.process_count).filter(move |process| *process != self.process)
+    }
 }
 
 /// The door of a process on the network.
@@ -57,15 +66,35 @@ struct State {
 /// What another process has answered.
 #[derive(Debug)]
 enum Asked<T> {
-    /// Nothing yet. It was asked then.
-    At(Instant),
+    /// Nothing yet.
+    At {
+        /// When it was asked first.
+        first: Instant,
+        /// When it was asked last.
+        last: Instant,
+    },
     Answered(Result<T, String>),
 }
 
 impl<T> Asked<T> {
     /// Whether an answer may still come soon. The process may have ended, or be stopped.
     fn is_awaited(&self) -> bool {
-        matches!(self, Self::At(then) if then.elapsed() < OPENING_TIME)
+        matches!(self, Self::At { first, .. } if first.elapsed() < OPENING_TIME)
+    }
+
+    /// Asks those of the processes that have not answered and were not asked just now.
+    fn ask(all: &mut BTreeMap<u32, Self>, processes: impl Iterator<Item = u32>, ask: impl Fn(u32) -> bool) {
+        let now = Instant::now();
+        for process in processes {
+            let first = match all.get(&process) {
+                None => now,
+                Some(Self::At { first, last }) if now - *last >= AGAIN_AFTER => *first,
+                Some(_) => continue,
+            };
+            if ask(process) {
+                all.insert(process, Self::At { first, last: now });
+            }
+        }
     }
 }
 
@@ -107,6 +136,7 @@ impl Network {
             system_process: std::process::id(),
             job: JobId::own(),
             network: None,
+            awaits_network: false,
             key,
         };
         let network = Arc::new_cyclic(|weak| {
@@ -155,7 +185,7 @@ impl Network {
             Ok(None) => drop(state.others.insert(process, Asked::Answered(Ok(())))),
             Err(why) => {
                 // It is the answer to whatever the process was asked for.
-                if matches!(state.neighbors.get(&process), Some(Asked::At(_))) {
+                if matches!(state.neighbors.get(&process), Some(Asked::At { .. })) {
                     state.neighbors.insert(process, Asked::Answered(Err(why.clone())));
                 }
                 state.others.insert(process, Asked::Answered(Err(why)));
@@ -163,18 +193,12 @@ impl Network {
         }
     }
 
-    /// Has all other processes open their doors on their machines that were not asked yet. Returns
-    /// those whose answers may still come.
+    /// Has all other processes open their doors on their machines that have not answered yet.
+    /// Returns those whose answers may still come.
     pub(super) fn open_others(&self, caller: Option<&Caller>) -> Vec<u32> {
         let Some(caller) = caller else { return Vec::new() };
         let mut state = lock(&self.state);
-        for process in (0..self.place.process_count).filter(|process| *process != self.place.process) {
-            if let Entry::Vacant(entry) = state.others.entry(process)
-                && ask(caller, process, None)
-            {
-                entry.insert(Asked::At(Instant::now()));
-            }
-        }
+        Asked::ask(&mut state.others, self.place.others(), |process| ask(caller, process, None));
         state.others.iter().filter(|(_, asked)| asked.is_awaited()).map(|(process, _)| *process).collect()
     }
 
@@ -187,7 +211,7 @@ impl Network {
             match asked {
                 Asked::Answered(answer) => all.doors.push((*process, answer.clone())),
                 asked if asked.is_awaited() => all.awaited.push(*process),
-                Asked::At(_) => {}
+                Asked::At { .. } => {}
             }
         }
         let token = listen.tokens.iter().find(|token| token.right == WRITE).or(listen.tokens.first());
@@ -195,25 +219,24 @@ impl Network {
         Some(all)
     }
 
-    /// Asks the processes for their doors that were not asked yet, and returns what is known.
+    /// Asks the processes for their doors that have not answered yet, and returns what is known.
     pub(super) fn ask_neighbors(&self, doors: &Doors, caller: Option<&Caller>) -> Option<Neighbors> {
         let mut state = lock(&self.state);
         let listen = Listen { port: 0, ..state.opened.as_ref()?.listen.clone() };
-        let others = (0..self.place.process_count).filter(|process| *process != self.place.process);
-        let mut unasked: Vec<u32> = others.filter(|process| !state.neighbors.contains_key(process)).collect();
         if let Some(caller) = caller {
-            unasked.retain(|process| ask(caller, *process, Some(&listen)));
-            state.neighbors.extend(unasked.iter().map(|process| (*process, Asked::At(Instant::now()))));
-        } else if !unasked.is_empty() {
+            Asked::ask(&mut state.neighbors, self.place.others(), |process| ask(caller, process, Some(&listen)));
             drop(state);
+            return self.neighbors();
+        }
+        let unasked: Vec<u32> = self.place.others().filter(|process| !state.neighbors.contains_key(process)).collect();
+        drop(state);
+        if !unasked.is_empty() {
             // Processes that are no job reach each other on their machine only. Those that have no
             // door yet are asked again the next time.
             let here = doors.open_on_network(&unasked, &listen, OPENING_TIME);
             let answered = here.into_iter().map(|(process, answer)| (process, Asked::Answered(answer)));
             lock(&self.state).neighbors.extend(answered);
-            return self.neighbors();
         }
-        drop(state);
         self.neighbors()
     }
 }

@@ -171,13 +171,13 @@ impl Shared {
         };
         let Copies { slots, wants, .. } = &mut *copies;
         // The last step before a hold is copied, because readers look at it while all stay.
-        let mut copied = self.holds.wants(step).then(|| slots.copy(step, bytes));
+        let mut copied = self.holds.wants(step).then(|| slots.copy(step, bytes, true));
         let mut woken = Vec::new();
         for want in wants.iter_mut().filter(|want| want.outcome.is_none()) {
             want.outcome = match want.first {
                 first if first > step => continue,
                 first if first < next && !want.takes_later => Some(Err(Refused::Passed { step })),
-                _ => Some(copied.get_or_insert_with(|| slots.copy(step, bytes)).clone()),
+                _ => Some(copied.get_or_insert_with(|| slots.copy(step, bytes, false)).clone()),
             };
             woken.push(want.waker.clone());
         }
@@ -292,6 +292,7 @@ mod tests {
     use super::*;
     use crate::element::ElementType;
     use crate::protocol::{Kind, Role};
+    use crate::spans::Block;
 
     fn shared() -> Arc<Shared> {
         let part = Part {
@@ -329,7 +330,8 @@ mod tests {
     }
 
     fn byte_of(slot: &Arc<Slot>) -> u8 {
-        slot.show(&[(0, 1)]).unwrap().pull_all().unwrap()[0]
+        let first = Block { shape: &[1], spans: &[Span { start: 0, step: 1, count: 1 }], element_bytes: 1 };
+        slot.show(first).unwrap().pull_all().unwrap()[0]
     }
 
     fn publish(shared: &Shared, step: u64) {

@@ -13,6 +13,18 @@
 //! Readers of an overdue slot lose it: their part is withdrawn before the slot is written, so their
 //! copies fail, or `is_valid` tells them. A slot that is young is left out. So readers neither stop
 //! the program nor keep each other waiting for longer than [`PIN_TIME`].
+//!
+//! # Why no reader sees a slot change
+//!
+//! Inside this process a slot is safe Rust: an `Arc` whose count is the number of pins. It is
+//! written through `Arc::get_mut`, so only when no pin is left. New pins come from
+//! [`find`](Slots::find) and [`copy`](Slots::copy), which need the lock of the view, as the write
+//! does, or from a pin that is there. The list of pins is behind a mutex.
+//!
+//! What the compiler cannot see is a reader in another process. It looks at a mark behind its copy.
+//! The mark is cleared before the pin's count is dropped. `farside-rpc/tests/models` checks that
+//! with loom: one thread clears the mark and drops the count, another finds the count at one and
+//! writes, a reader copies and looks. Without the fences of the mark, the model fails.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,10 +33,11 @@ use std::time::{Duration, Instant};
 use farside_rpc::bulk::{Bulk, Memory, Read, Withdrawal};
 
 use crate::protocol::Refused;
+use crate::spans::Block;
 use crate::sync::lock;
 
-/// The number of copies of a view.
-pub(super) const SLOTS: usize = 3;
+/// The number of copies of a view, besides that for a pause.
+const SLOTS: usize = 3;
 /// The time for which a reader has a slot in any case.
 pub(crate) const PIN_TIME: Duration = Duration::from_secs(2);
 /// What travels with the answer is not mapped.
@@ -95,8 +108,17 @@ impl Slots {
         self.all.iter().find(|slot| slot.step == step)
     }
 
-    /// Copies a step into a free slot.
-    pub(super) fn copy(&mut self, step: u64, bytes: &[u8]) -> Result<Arc<Slot>, Refused> {
+    /// The number of slots that readers have.
+    fn pinned(&self) -> usize {
+        self.all.iter().filter(|slot| Arc::strong_count(slot) > 1).count()
+    }
+
+    /// Copies a step into a free slot. That of a pause may take one more slot than others, as no
+    /// later step comes in its place.
+    pub(super) fn copy(&mut self, step: u64, bytes: &[u8], is_of_pause: bool) -> Result<Arc<Slot>, Refused> {
+        if self.pinned() >= SLOTS + usize::from(is_of_pause) {
+            return Err(Refused::Busy);
+        }
         let free = self.all.iter_mut().filter(|slot| Arc::strong_count(slot) == 1).min_by_key(|slot| slot.step);
         if let Some(slot) = free
             // SYNC: acquires what readers released when they let the slot go. See `Slot::show`.
@@ -108,9 +130,6 @@ impl Slots {
             free.pins.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
             return Ok(slot.clone());
         }
-        if self.all.len() >= SLOTS {
-            return Err(Refused::Busy);
-        }
         let slot = Arc::new(Slot { step, bytes: Bytes::of(bytes, &self.budget)?, pins: Mutex::default() });
         self.all.push(slot.clone());
         Ok(slot)
@@ -119,7 +138,7 @@ impl Slots {
     /// If all slots are pinned and one is overdue, what takes it away from its readers. To be
     /// called without a lock.
     pub(super) fn overdue(&self, now: Instant) -> Vec<Withdrawal> {
-        if self.all.len() < SLOTS || self.all.iter().any(|slot| Arc::strong_count(slot) == 1) {
+        if self.pinned() < SLOTS {
             return Vec::new();
         }
         // The slot whose last reader came first.
@@ -136,13 +155,13 @@ impl Slots {
 }
 
 impl Slot {
-    /// Gives a reader runs of bytes: a part of the slot, which stays as it is while the reader has
-    /// it, or a copy.
-    pub(super) fn show(self: &Arc<Self>, runs: &[(usize, usize)]) -> Result<Bulk<Read>, Refused> {
-        let total = runs.iter().map(|(_, bytes)| bytes).sum();
+    /// Gives a reader elements: a part of the slot, which stays as it is while the reader has it,
+    /// or a copy.
+    pub(super) fn show(self: &Arc<Self>, block: Block<'_>) -> Result<Bulk<Read>, Refused> {
+        let total = block.bytes();
         if let Bytes::Mapped(memory, _) = &self.bytes
             && total > COPIED_MAX
-            && runs.len() <= RUNS_MAX
+            && let Some(runs) = block.few_runs(RUNS_MAX)
         {
             let ranges = runs.iter().map(|(offset, bytes)| *offset..*offset + *bytes);
             let shown = memory.to_read_all(ranges).expect("the runs are inside the part");
@@ -156,12 +175,11 @@ impl Slot {
             return Ok(shown);
         }
         let mut packed = room(total)?;
-        let mut rest = packed.as_mut_slice();
-        for (offset, bytes) in runs {
-            let (run, behind) = rest.split_at_mut(*bytes);
-            self.bytes.read(*offset, run);
-            rest = behind;
-        }
+        let mut at = 0;
+        block.runs(|offset, bytes| {
+            self.bytes.read(offset, &mut packed[at..at + bytes]);
+            at += bytes;
+        });
         Ok(packed.into())
     }
 }
@@ -212,20 +230,27 @@ mod tests {
     use farside_rpc::TransferError;
 
     use super::*;
+    use crate::spans::Span;
 
     const BYTES: usize = 2 * COPIED_MAX;
+    const ALL: Span = Span { start: 0, step: 1, count: BYTES as u64 };
+
+    /// Has a reader take bytes of a copy.
+    fn show(slot: &Arc<Slot>, span: Span) -> Bulk<Read> {
+        slot.show(Block { shape: &[BYTES as u64], spans: &[span], element_bytes: 1 }).unwrap()
+    }
 
     /// Copies a step and has a reader take all of it.
     fn read(slots: &mut Slots, step: u8) -> Bulk<Read> {
-        slots.copy(step.into(), &[step; BYTES]).unwrap().show(&[(0, 10), (10, BYTES - 10)]).unwrap()
+        show(&slots.copy(step.into(), &[step; BYTES], false).unwrap(), ALL)
     }
 
     #[test]
     fn an_overdue_copy_is_taken_from_its_readers_and_no_other() {
         let mut slots = Slots::new(Arc::default());
         let readers: Vec<_> = (0..3).map(|step| read(&mut slots, step)).collect();
-        let second = slots.find(0).unwrap().show(&[(0, BYTES)]).unwrap();
-        assert!(matches!(slots.copy(3, &[3; BYTES]), Err(Refused::Busy)));
+        let second = show(slots.find(0).unwrap(), ALL);
+        assert!(matches!(slots.copy(3, &[3; BYTES], false), Err(Refused::Busy)));
         assert!(slots.overdue(Instant::now()).is_empty(), "readers have them for a while");
         // The copy of step 0 was given out again last, so that of step 1 is overdue first.
         let overdue = slots.overdue(Instant::now() + PIN_TIME);
@@ -244,15 +269,28 @@ mod tests {
     }
 
     #[test]
+    fn the_step_of_a_pause_has_a_copy_beside_those_that_readers_keep() {
+        let mut slots = Slots::new(Arc::default());
+        let readers: Vec<_> = (0..3).map(|step| read(&mut slots, step)).collect();
+        let slot = slots.copy(3, &[3; BYTES], true).unwrap();
+        assert!(matches!(slots.copy(4, &[4; BYTES], true), Err(Refused::Busy)), "it is being read");
+        drop(slot);
+        assert!(matches!(slots.copy(4, &[4; BYTES], false), Err(Refused::Busy)), "it is kept for a pause");
+        assert_eq!(slots.overdue(Instant::now() + PIN_TIME).len(), 1, "others wait for a copy of theirs");
+        assert!(slots.copy(4, &[4; BYTES], true).is_ok());
+        drop(readers);
+        assert!(slots.copy(5, &[5; BYTES], false).is_ok() && slots.all.len() == 4);
+    }
+
+    #[test]
     fn few_bytes_and_many_runs_are_copied() {
         let budget = Arc::new(Budget(AtomicUsize::new(MAPPED_MAX - 1)));
         let mut slots = Slots::new(budget.clone());
-        let runs: Vec<_> = (0..BYTES / 2).map(|at| (2 * at, 1)).collect();
-        let bulks = [
-            slots.copy(0, &[7; BYTES]).unwrap().show(&[(5, 100)]).unwrap(),
-            slots.find(0).unwrap().show(&runs).unwrap(),
-        ];
-        slots.copy(1, &[8; BYTES]).unwrap();
+        let slot = slots.copy(0, &[7; BYTES], false).unwrap();
+        let spans = [Span { start: 5, step: 1, count: 100 }, Span { start: 0, step: 2, count: BYTES as u64 / 2 }];
+        let bulks = spans.map(|span| show(&slot, span));
+        drop(slot);
+        slots.copy(1, &[8; BYTES], false).unwrap();
         assert_eq!(slots.all.len(), 1, "no reader has the slot");
         drop(slots);
         assert!(bulks.iter().all(|bulk| bulk.pull_all().unwrap().iter().all(|byte| *byte == 7)));

@@ -5,7 +5,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::time::Duration;
+use std::task::{Wake, Waker};
+use std::thread::{self, Thread};
 
 use bytemuck::Pod;
 use bytemuck::allocation::try_zeroed_vec;
@@ -22,9 +23,6 @@ use super::view::{ViewBuilder, check_place, described, elements_of, fields_of};
 use crate::element::Element;
 use crate::names::RANKS;
 use crate::protocol::{Kind, Part, Role};
-
-/// The pause between two looks at the lock of a reader.
-const LOOK_AFTER: Duration = Duration::from_millis(1);
 
 /// A program that is no job of Farside, and shows what it has: a program of one process, or one of
 /// the processes that `mpirun` or `srun` started.
@@ -321,9 +319,21 @@ impl<T: Element + Pod + Send> OwnMemory<'_, T> {
 
 /// Locks memory, when no reader has locked it any more.
 fn lock_memory(memory: &LockedMemory) {
-    while !memory.try_lock() {
-        memory.end_lease();
-        std::thread::sleep(LOOK_AFTER);
+    if memory.try_lock() {
+        return;
+    }
+    let claim = memory.claim(Waker::from(Arc::new(Parked(thread::current()))));
+    while !claim.try_lock() {
+        thread::park_timeout(claim.patience());
+    }
+}
+
+/// Wakes a thread that is parked.
+struct Parked(Thread);
+
+impl Wake for Parked {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
     }
 }
 

@@ -95,7 +95,10 @@ impl<'w, T: Element> ViewBuilder<'w, T> {
     }
 
     /// Lets readers change elements, which [`View::publish_mut`] takes in.
-    pub fn writable(mut self) -> Self {
+    pub fn writable(mut self) -> Self
+    where
+        T: Pod,
+    {
         self.is_writable = true;
         self
     }
@@ -214,8 +217,8 @@ pub(super) fn elements_of(part: &Part) -> Result<usize, ExposeError> {
 ///
 /// *Cost.* A step that no reader asked for costs a store and a load. A step that one waits for is
 /// copied once, into memory that is allocated with the first such step: up to three copies of the
-/// part, which readers on this machine map. The program never waits for a reader. If all copies are
-/// being read, it goes on, and the readers get a later step.
+/// part, and one for a pause, which readers on this machine map. The program never waits for a
+/// reader. If all copies are being read, it goes on, and the readers get a later step.
 ///
 /// While a reader has the job [pause](crate::Inspector::pause_at), publishing serves other workers
 /// until the reader lets the job go on.

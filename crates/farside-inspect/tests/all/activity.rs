@@ -3,11 +3,11 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farside::{ProcessId, Signal, Worker, WorkerId};
+use farside::{Caller, Errand, ProcessId, Signal, Worker, WorkerId};
 use farside_inspect::{Awaited, Expose, InspectError, Occurrence, WorkerState};
 use farside_testbed::{is_left_out, is_privileged};
 
-use crate::targets::Target;
+use crate::targets::{Target, say_shown};
 
 /// A job in which worker 0 calls worker 1 and waits for it, again and again, writes into its memory
 /// and sends it messages. It shows no area. The other process opens its door when process 0 is
@@ -16,6 +16,7 @@ pub(crate) fn work(me: &Worker) -> farside::Result<()> {
     if me.is_first() {
         me.open_door()?;
     }
+    say_shown(me)?;
     let until = Instant::now() + Duration::from_secs(100);
     let memory = me.symmetric::<u64>(8)?;
     let there = memory.at(ProcessId::new(1))?;
@@ -102,6 +103,31 @@ fn workers_without_areas_are_seen_and_traced() {
 #[test]
 fn a_process_that_computes_and_shows_nothing_is_seen() {
     let mut target = Target::start("shy", &[("FARSIDE_INSPECT_TEST_COMPUTES", "1")]);
+    let job = target.inspect(2);
+    assert!(job.workers().unwrap().iter().map(|worker| worker.process).eq([0, 1]));
+}
+
+/// A function that runs beside the workers for a while.
+struct Nap;
+
+impl Errand for Nap {
+    fn run(_: &Caller, _: &[u8]) {
+        thread::sleep(Duration::from_millis(400));
+    }
+}
+
+/// Has process 1 run as many functions beside its worker as it may.
+pub(crate) fn occupy(me: &Worker) -> farside::Result<()> {
+    if !me.is_first() {
+        (0..16).try_for_each(|_| me.caller().run_beside::<Nap>(me.process(), &[]))?;
+    }
+    me.barrier()
+}
+
+/// It drops the question for its door, and is asked again.
+#[test]
+fn a_process_that_can_open_no_door_at_first_is_asked_again() {
+    let mut target = Target::start("occupied", &[]);
     let job = target.inspect(2);
     assert!(job.workers().unwrap().iter().map(|worker| worker.process).eq([0, 1]));
 }

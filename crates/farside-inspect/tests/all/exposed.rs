@@ -1,23 +1,19 @@
 //! Memory as it is now: read, written and locked from outside.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use farside_inspect::{At, InspectError, Refused, Role, Selection};
+use farside_inspect::{At, InspectError, Inspector, Refused, Role, Selection};
 
 use crate::steering::start_client;
-use crate::targets::{BOARD, FIELD, Target};
+use crate::targets::{BOARD, COLUMNS, FIELD, PIECE, ROWS, Target, pattern};
 
 #[test]
 fn memory_is_read_and_written_whole() {
     let mut target = Target::start("exposed", &[]);
     let job = target.inspect(2);
     let all = Selection::all();
-    let pairs = loop {
-        match job.open::<u64>("pairs") {
-            Ok(area) if area.info().parts.len() == 2 => break area,
-            _ => std::thread::sleep(Duration::from_millis(5)),
-        }
-    };
+    let pairs = job.open::<u64>("pairs").unwrap();
     let info = pairs.info();
     assert_eq!((info.role, &info.shape[..], info.units.as_str()), (Role::Memory, &[4, BOARD as u64][..], "1"));
     assert_eq!((&info.origin[..], &info.spacing[..]), (&[1.0, 2.0][..], &[0.5, 0.25][..]));
@@ -42,6 +38,12 @@ fn memory_is_read_and_written_whole() {
     assert_eq!(own.get(&all, At::Now).unwrap().values, [1.0; 4]);
     let error = own.put(&all, &[0.0; 4]).unwrap_err();
     assert!(matches!(error, InspectError::Refused { refused: Refused::ReadOnly { .. }, .. }), "{error}");
+    // Registered vectors lie side by side.
+    let columns = job.open::<u32>("columns").unwrap();
+    assert_eq!(columns.get(&all, At::Now).unwrap().values, [0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 1]);
+    columns.put(&"[1, 2:4]".parse().unwrap(), &[7, 8]).unwrap();
+    let frame = columns.get(&"[:, 1:5]".parse().unwrap(), At::Now).unwrap();
+    assert_eq!((&frame.shape[..], &frame.values[..]), (&[2, 4][..], &[0, 0, 1, 1, 0, 7, 8, 1][..]));
     assert_eq!(job.open::<u16>("loose").unwrap().get(&all, At::Now).unwrap().values, [0; 6]);
     // Elements that are dealt to the workers in turn come in the order of the array.
     let dealt = job.open::<u32>("dealt").unwrap();
@@ -57,9 +59,6 @@ fn memory_is_read_and_written_whole() {
 fn large_memory_is_read_whole_while_the_program_changes_it() {
     let mut target = Target::start("exposed", &[]);
     let job = target.inspect(2);
-    while !job.open::<u64>("field").is_ok_and(|area| area.info().parts.len() == 2) {
-        std::thread::sleep(Duration::from_millis(5));
-    }
     let field = job.open::<u64>("field").unwrap();
     let mut values = vec![0; 2 * FIELD];
     let (mut changes, mut last) = (0, 0);
@@ -81,9 +80,6 @@ fn a_lock_keeps_the_program_and_others_out() {
     let mut target = Target::start("exposed", &[]);
     let job = target.inspect(2);
     let all = Selection::all();
-    while !job.open::<u64>("pairs").is_ok_and(|area| area.info().parts.len() == 2) {
-        std::thread::sleep(Duration::from_millis(5));
-    }
     let pairs = job.open::<u64>("pairs").unwrap();
     let locked = job.lock("pairs").unwrap();
     pairs.put_locked(&all, bytemuck::cast_slice(&[77_u64; 4 * BOARD]), Some(&locked)).unwrap();
@@ -102,6 +98,99 @@ fn a_lock_keeps_the_program_and_others_out() {
     let one = pairs.get(&all, At::Now).unwrap().values[0];
     while pairs.get(&all, At::Now).unwrap().values[0] == one {
         assert!(Instant::now() < until);
+    }
+    assert!(target.is_running());
+}
+
+/// Readers lock the memory in turns, so that there is always one that waits. A program that waits
+/// for one of them is not passed by the others.
+#[test]
+fn readers_that_lock_in_turns_do_not_keep_the_program_waiting() {
+    let mut target = Target::start("contended", &[]);
+    let job = target.inspect(1);
+    let until = Instant::now() + Duration::from_secs(100);
+    while job.open::<f64>("waited").is_err() {
+        assert!(Instant::now() < until, "the program shows its memory");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let (locks, is_done) = (AtomicU64::new(0), AtomicBool::new(false));
+    let count = |name| job.open::<f64>(name).map(|area| area.get(&Selection::all(), At::Now).unwrap().values[0]);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let job = Inspector::connect(&target.name).unwrap().deadline(Duration::from_secs(60));
+                let memory = job.open::<u64>("memory").unwrap();
+                while !is_done.load(Ordering::Relaxed) && Instant::now() < until {
+                    let locked = job.lock("memory").unwrap();
+                    let number = locks.fetch_add(1, Ordering::Relaxed) + 1;
+                    memory.put_locked(&Selection::all(), &number.to_ne_bytes(), Some(&locked)).unwrap();
+                    std::thread::sleep(Duration::from_millis(5));
+                    drop(locked);
+                }
+            });
+        }
+        // A program that has ended shows nothing.
+        while count("waited").is_ok_and(|waited| waited < 40.0) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        is_done.store(true, Ordering::Relaxed);
+    });
+    let [waited, passed] = ["waited", "passed"].map(|name| count(name).unwrap());
+    // It may be interrupted when it is about to wait, and be passed then.
+    assert!(waited >= 40.0 && passed <= waited / 2.0, "passed in {passed} of {waited} waits");
+    assert!(target.is_running());
+}
+
+/// Several workers of a process show its symmetric memory as one part. Views and arrays have a part
+/// for each worker.
+#[test]
+fn several_workers_of_a_process_show_its_memory() {
+    let mut target = Target::start("threads", &[]);
+    let job = target.inspect(2);
+    let all = Selection::all();
+    let piece = job.open::<u64>("piece").unwrap();
+    assert_eq!((&piece.info().shape[..], piece.info().parts.len()), (&[4, 6][..], 2));
+    let mut last = [0; 2];
+    for number in 0..200_u64 {
+        let values = piece.get(&all, At::Now).unwrap().values;
+        for (process, last) in last.iter_mut().enumerate() {
+            let piece: Vec<u64> = values.chunks(3).skip(process).step_by(2).flatten().copied().collect();
+            assert_eq!(piece.len(), PIECE);
+            assert!(piece.iter().all(|value| *value == piece[0]), "half of a change was read: {piece:?}");
+            assert!(piece[0] >= *last, "no change is lost");
+            *last = piece[0];
+        }
+        if number.is_multiple_of(10) {
+            let high = 1_000_000 * (number + 1);
+            piece.put(&all, &[high; 2 * PIECE]).unwrap();
+            last = [high; 2];
+        }
+    }
+    for name in ["of one", "dropped"] {
+        let area = job.open::<u64>(name).unwrap();
+        assert_eq!(area.info().parts.len(), 2, "{name}");
+        assert_eq!(area.get(&all, At::Now).unwrap().values.len(), 2 * PIECE, "{name}");
+    }
+    let array = job.open::<u32>("array").unwrap().get(&all, At::Now).unwrap().values;
+    assert_eq!(array, [0, 0, 1, 1, 2, 2, 3, 3]);
+    let view = job.open::<u64>("pattern").unwrap();
+    let places = (0..4 * ROWS as u64).flat_map(|row| (0..COLUMNS as u64).map(move |column| (row, column)));
+    for _ in 0..30 {
+        let frame = view.get(&all, At::Next).unwrap();
+        let step = frame.step.unwrap();
+        assert!(frame.values.into_iter().eq(places.clone().map(|(row, column)| pattern(step, row, column))));
+    }
+    // A cut of all four workers.
+    let paused = job.pause_at(At::Next).unwrap();
+    let step = paused.step().unwrap();
+    let frame = view.get(&all, At::Now).unwrap();
+    assert_eq!(frame.step, Some(step));
+    assert!(frame.values.into_iter().eq(places.map(|(row, column)| pattern(step, row, column))));
+    assert_eq!(paused.go_to_next().unwrap(), Some(step + 1));
+    drop(paused);
+    // The workers take turns with readers, too.
+    for _ in 0..20 {
+        drop(job.lock("piece").unwrap());
     }
     assert!(target.is_running());
 }

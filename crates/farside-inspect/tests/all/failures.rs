@@ -190,9 +190,14 @@ fn large_changes_are_refused_whole() {
 
 /// A program that does everything once that a client can do. It is killed at a numbered point.
 pub(crate) fn play_everything() -> farside::Result<()> {
-    let [steered, exposed] =
+    let [steered, exposed, wide] =
         std::env::var(JOB).unwrap().split(' ').map(str::to_owned).collect::<Vec<_>>().try_into().unwrap();
     let all = Selection::all();
+    // A step that is mapped is kept meanwhile, and read in between.
+    let job = Inspector::connect(&wide).unwrap().deadline(LONG);
+    let area = job.open::<f64>("wide").unwrap();
+    let _pinned = area.pin_all(&all, At::Next).unwrap();
+    area.get(&"[7:9]".parse().unwrap(), At::Next).unwrap();
     let job = Inspector::connect(&steered).unwrap().deadline(LONG);
     job.open::<f64>("seen").unwrap().get(&all, At::Next).unwrap();
     job.open::<u32>("board").unwrap().put(&all, &[9; 2 * BOARD]).unwrap();
@@ -236,8 +241,8 @@ fn wait(child: &mut Kept) -> ExitStatus {
 #[cfg(debug_assertions)]
 #[test]
 fn a_client_that_is_killed_anywhere_leaves_nothing() {
-    let (mut steered, mut exposed) = (Target::start("steered", &[]), Target::start("exposed", &[]));
-    let (job, memory) = (steered.inspect(2), exposed.inspect(2));
+    let [mut steered, mut exposed, mut wide] = ["steered", "exposed", "wide"].map(|part| Target::start(part, &[]));
+    let [job, memory, mapped] = [&mut steered, &mut exposed, &mut wide].map(|target| target.inspect(2));
     let all = Selection::all();
     let (board, pairs) = (job.open::<u32>("board").unwrap(), memory.open::<u64>("pairs").unwrap());
     let mut points = 0;
@@ -245,7 +250,7 @@ fn a_client_that_is_killed_anywhere_leaves_nothing() {
         board.put(&all, &[0; 2 * BOARD]).unwrap();
         let mut command = ended_with_us(std::env::current_exe().unwrap());
         command.args(["--exact", "targets::target", "--nocapture", "--quiet"]).stdout(Stdio::null());
-        command.env(PART, "everything").env(JOB, format!("{} {}", job.job(), memory.job()));
+        command.env(PART, "everything").env(JOB, format!("{} {} {}", job.job(), memory.job(), mapped.job()));
         let mut client = Kept(command.env("FARSIDE_INSPECT_KILL", format!("client:{point}")).spawn().unwrap());
         let is_well = wait(&mut client).success();
         // This waits for the end of what the client held.
@@ -259,13 +264,15 @@ fn a_client_that_is_killed_anywhere_leaves_nothing() {
         pairs.put(&all, &[7; 4 * BOARD]).unwrap();
         assert_eq!(job.is_paused().unwrap(), None, "killed at point {point}");
         assert!(!memory.is_locked("pairs").unwrap(), "killed at point {point}");
+        // The program has memory for further steps.
+        mapped.open::<f64>("wide").unwrap().get(&all, At::Next).unwrap();
         points = point;
         if is_well {
             break;
         }
     }
-    assert!(points > 20, "{points} points");
-    assert!(steered.is_running() && exposed.is_running());
+    assert!(points > 25, "{points} points");
+    assert!(steered.is_running() && exposed.is_running() && wide.is_running());
 }
 
 /// A process is killed in the middle of what a client asks of it. The client gets an error that

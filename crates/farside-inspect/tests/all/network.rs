@@ -1,10 +1,12 @@
 //! Jobs that show themselves on the network.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use farside::Worker;
@@ -15,7 +17,7 @@ use farside_sys::process::enter_network;
 use farside_testbed::netns::{Pair, Rendezvous, Side, with_privileges};
 use farside_testbed::{ended_with_us, is_left_out};
 
-use crate::targets::{BOARD, COLUMNS, PART, ROWS, Target, pattern};
+use crate::targets::{BOARD, COLUMNS, FIELD, PART, ROWS, Target, pattern};
 
 /// More than any step takes on a very busy machine.
 const LONG: Duration = Duration::from_secs(60);
@@ -139,6 +141,76 @@ fn memory_is_locked_and_written_over_the_network() {
     assert!(target.is_running());
 }
 
+/// The bytes that a [`Relay`] passes on to the door of each connection: more than a connection
+/// takes to begin, and fewer than a large put.
+const RELAYED: u64 = 64 << 10;
+
+/// Connections to a door that stop in the middle of what their clients send.
+struct Relay {
+    address: String,
+    /// How many connections have stopped.
+    stopped: Arc<AtomicUsize>,
+}
+
+impl Relay {
+    fn start(door: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("tcp://{}", listener.local_addr().unwrap());
+        let stopped = Arc::<AtomicUsize>::default();
+        let (door, count) = (door.trim_start_matches("tcp://").to_owned(), stopped.clone());
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                let (client, server) = (client.unwrap(), TcpStream::connect(&door).unwrap());
+                let (mut down, mut up) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+                std::thread::spawn(move || std::io::copy(&mut down, &mut up));
+                let count = count.clone();
+                std::thread::spawn(move || {
+                    let (mut client, mut server) = (client, server);
+                    let passed = std::io::copy(&mut (&mut client).take(RELAYED), &mut server);
+                    if passed.is_ok_and(|passed| passed == RELAYED) {
+                        count.fetch_add(1, Ordering::SeqCst);
+                        // The connection stays open.
+                        std::thread::sleep(2 * LONG);
+                    }
+                });
+            }
+        });
+        Self { address, stopped }
+    }
+}
+
+/// Readers that stop in the middle of a put keep no other waiting.
+#[test]
+fn readers_that_stop_in_a_put_keep_no_other_waiting() {
+    const STOPPED: usize = 6;
+    let tokens = Tokens::new("stopping");
+    let mut target = tokens.start("exposed");
+    target.inspect(2);
+    let door = address_of(&target.name);
+    let until = Instant::now() + LONG;
+    let relay = Relay::start(&door);
+    for _ in 0..STOPPED {
+        let job = tokens.connect(&relay.address, "write").unwrap();
+        std::thread::spawn(move || {
+            let first: Selection = format!("[:{FIELD}]").parse().unwrap();
+            job.open::<u64>("field").unwrap().put(&first, &vec![u64::MAX; FIELD])
+        });
+    }
+    while relay.stopped.load(Ordering::SeqCst) < STOPPED {
+        assert!(Instant::now() < until, "the readers stop");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let quick = tokens.connect(&door, "write").unwrap().deadline(LONG / 3);
+    let (all, pairs) = (Selection::all(), quick.open::<u64>("pairs").unwrap());
+    for number in 0..10 {
+        pairs.put(&all, &[number; 4 * BOARD]).unwrap();
+        assert_eq!(pairs.get(&all, At::Now).unwrap().values.len(), 4 * BOARD);
+    }
+    let field = quick.open::<u64>("field").unwrap().get(&all, At::Now).unwrap().values;
+    assert!(!field.contains(&u64::MAX), "nothing is written of what has not come");
+    assert!(target.is_running());
+}
+
 /// A session, and so the page, for a job on the network reads that job alone.
 #[cfg(feature = "session")]
 #[test]
@@ -189,6 +261,7 @@ fn who_has_no_token_is_refused_later() {
     assert!(matches!(error, InspectError::Token(TokenError::None)), "{error}");
     let error = tokens.connect("tcp://127.0.0.1:1", "write").unwrap_err();
     assert!(matches!(error, InspectError::Unreached { .. }), "{error}");
+    assert!(error.to_string().contains("when process 0 first shows something"), "{error}");
     // 300 who say nothing.
     let silent: Vec<_> = (0..300).map(|_| TcpStream::connect(address.trim_start_matches("tcp://"))).collect();
     let mut garbage = TcpStream::connect(address.trim_start_matches("tcp://")).unwrap();
@@ -295,7 +368,8 @@ fn a_job_on_two_hosts_is_seen_from_either() {
                 let changed: Vec<u32> = (0..4 * BOARD as u32).collect();
                 board.put(&all, &changed).unwrap();
                 assert_eq!(board.get(&all, At::Next).unwrap().values, changed);
-                let seen = job.deadline(Duration::from_secs(5)).open::<f64>("seen").unwrap();
+                // It passes before the connections and the job end, for they notice the cut, too.
+                let seen = job.deadline(Duration::from_secs(3)).open::<f64>("seen").unwrap();
                 pair.cut().unwrap();
                 let begun = Instant::now();
                 (seen.get(&all, At::Next).unwrap_err(), begun.elapsed())

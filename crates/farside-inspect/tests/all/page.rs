@@ -4,4 +4,6 @@ pub(crate) mod again;
 mod client;
 mod crowd;
 mod hostile;
+mod other_sites;
 mod pictures;
+mod soak;

@@ -3,11 +3,11 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use farside_inspect::{At, ElementType, InspectError, Pinned, Places, Selection};
+use farside_inspect::{At, ElementType, InspectError, Kind, Number, Pinned, Places, Selection};
 
 use crate::failures::stop;
 use crate::steering::start_client;
-use crate::targets::{COLUMNS, MANY, ROWS, Target, pattern};
+use crate::targets::{COLUMNS, DEEP, MANY, ROWS, Target, pattern};
 
 #[test]
 fn what_a_job_shows_is_listed_and_read() {
@@ -160,14 +160,34 @@ fn a_job_whose_doors_are_shut_runs_as_before() {
 }
 
 #[test]
+fn complex_numbers_and_eight_dimensions_are_read() {
+    let mut target = Target::start("rare", &[]);
+    let job = target.inspect(2);
+    let waves = job.open::<[f32; 2]>("waves").unwrap();
+    let frame = waves.get(&Selection::all(), At::Next).unwrap();
+    let step = frame.step.unwrap() as f32;
+    assert_eq!(frame.values, [[step, -1.5], [step, 0.0], [step, -1.5], [step, 1.0]]);
+    let raw = job.open_any("waves").unwrap().get_raw(&"[3]".parse().unwrap(), At::Next).unwrap();
+    let step = raw.step.unwrap() as f64;
+    assert_eq!(raw.numbers().unwrap(), [Number::Complex(step, 1.0)]);
+    let mut file = Vec::new();
+    raw.write_npy(&mut file).unwrap();
+    assert!(String::from_utf8_lossy(&file).contains("'descr': '<c8'"));
+    let deep = job.open::<u16>("deep").unwrap();
+    assert_eq!((waves.info().kind, deep.info().kind), (Kind::Line, Kind::Table));
+    let count = DEEP.iter().product::<usize>() as u16;
+    assert_eq!(deep.get(&Selection::all(), At::Next).unwrap().values, (0..2 * count).collect::<Vec<_>>());
+    let frame = deep.get(&"[:, 1, 0, :, 0, 0, 0, ::2]".parse().unwrap(), At::Next).unwrap();
+    let first = |worker: u16, row: u16| worker * count + count / 2 + row * 6;
+    let expected = [first(0, 0), first(0, 1), first(1, 0), first(1, 1)].map(|first| [first, first + 2]);
+    assert_eq!((&frame.shape[..], frame.values), (&[2, 2, 2][..], expected.concat()));
+    assert!(target.is_running());
+}
+
+#[test]
 fn ten_thousand_areas_of_each_process_are_listed() {
     let mut target = Target::start("many", &[]);
     let job = target.inspect(2);
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while !job.list().unwrap().iter().any(|area| area.name == "last" && area.parts.len() == 2) {
-        assert!(std::time::Instant::now() < until, "the job shows its last area within a minute");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
     let areas = job.list().unwrap();
     assert_eq!(areas.iter().filter(|area| area.name.starts_with("gauge")).count(), 2 * MANY);
     let gauge = job.open::<f64>("gauge 9999 of 1").unwrap();

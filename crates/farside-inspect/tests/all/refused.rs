@@ -111,6 +111,17 @@ fn memory(me: &Worker) -> farside::Result<()> {
     assert_refused!(show()?.units("\n"), ExposeError::Units { .. });
     assert_refused!(show()?.origin([0.0, 0.0]), ExposeError::Shape { .. });
     assert_refused!(show()?.spacing([1.0])?.shape([count / 4, 4]), ExposeError::Shape { .. });
+    for (whole, origin, what) in [
+        (&[count / 4, 8][..], &[0, 5][..], "inside the whole"),
+        (&[count / 4, 8], &[usize::MAX, 0], "inside the whole"),
+        (&[count / 4], &[0], "numbers of dimensions"),
+        (&[count / 4, 8], &[0], "numbers of dimensions"),
+    ] {
+        let said = assert_refused!(show()?.shape([count / 4, 4])?.part_of(whole, origin), ExposeError::Shape { .. });
+        assert!(said.contains("\"memory\"") && said.contains(what), "{said}");
+    }
+    // A shape is that of the memory, wherever the part was before.
+    show()?.part_of([2 * count], [0])?.shape([count / 4, 4]).map(drop)?;
     show()?.shape([count / 4, 4])?.spacing([1.0, 2.0])?.units("m").map(drop)?;
     Ok(())
 }

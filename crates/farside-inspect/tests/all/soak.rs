@@ -5,31 +5,49 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use farside_inspect::{At, Inspector, Selection, Target as Wanted};
-use farside_testbed::ended_with_us;
+use farside_testbed::{Holdings, ended_with_us};
 
 use crate::network::{Tokens, address_of};
 use crate::steering::JOB;
-use crate::targets::{BOARD, PART};
+use crate::targets::{BOARD, PART, Target};
 
 /// Processes of clients in all, those after which the job has everything that it needs, and the
 /// clients of each.
 const ROUNDS: usize = 60;
 const WARM: usize = 20;
 const CLIENTS: usize = 20;
-/// The most KiB that allocators of threads may keep in addition.
-const KIB_MAX: u64 = 4096;
+/// The number of copies that a view has for its readers.
+const COPIES: usize = 3;
+/// The most bytes that allocators of threads may keep in addition.
+const KEPT_BYTES_MAX: u64 = 4 << 20;
 
-/// What a process uses: descriptors, threads, and resident KiB of its own memory.
-fn usage(process: u32) -> (u64, u64, u64) {
-    let count = |folder: &str| std::fs::read_dir(format!("/proc/{process}/{folder}")).unwrap().count() as u64;
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-    let resident = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
-    (count("fd"), count("task"), resident.trim().trim_end_matches("kB").trim().parse().unwrap())
+/// What processes have.
+pub(crate) fn holdings(processes: &[u32]) -> Vec<Holdings> {
+    processes.iter().map(|process| Holdings::of(&process.to_string())).collect()
+}
+
+/// Waits until processes have no more than before, but for what allocators keep.
+pub(crate) fn wait_until_flat(processes: &[u32], before: &[Holdings]) {
+    let is_flat = |(before, now): (&Holdings, &Holdings)| {
+        now.descriptors <= before.descriptors
+            && now.threads <= before.threads
+            && now.memory_bytes <= before.memory_bytes + KEPT_BYTES_MAX
+    };
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        let now = holdings(processes);
+        if before.iter().zip(&now).all(is_flat) {
+            eprintln!("after the first rounds {before:?}, in the end {now:?}");
+            return;
+        }
+        assert!(Instant::now() < until, "{before:?} before, {now:?} after");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 /// Many clients in a process that is killed: half of them by the network.
 pub(crate) fn play_crowd() -> farside::Result<()> {
-    let [name, address] =
+    let [name, address, wide] =
         std::env::var(JOB).unwrap().split(' ').map(str::to_owned).collect::<Vec<_>>().try_into().unwrap();
     let all = Selection::all();
     let clients: Vec<Inspector> = (0..CLIENTS)
@@ -41,6 +59,10 @@ pub(crate) fn play_crowd() -> farside::Result<()> {
         let _ = client.open::<u32>("board").unwrap().put(&all, &[number as u32; 2 * BOARD]);
         let _ = client.ask("echo", None, "?").unwrap();
     }
+    // Others keep steps that they map.
+    let wide = Inspector::connect(&*wide).unwrap().deadline(Duration::from_secs(60));
+    let wide = wide.open::<f64>("wide").unwrap();
+    let _pinned: Vec<_> = (0..2).map(|_| wide.pin_all(&all, At::Next).unwrap()).collect();
     // One pauses the job, and others wait for steps, when all are killed.
     let _paused = clients[0].pause_at(At::Next).unwrap();
     let waiting: Vec<_> = clients[1..]
@@ -61,8 +83,15 @@ fn clients_that_come_and_go_leave_nothing() {
     let tokens = Tokens::new("soak");
     let mut target = tokens.start("steered");
     let job = target.inspect(2);
-    let names = format!("{} {}", job.job(), address_of(&target.name));
-    let processes: Vec<u32> = job.found().unwrap().processes.iter().map(|about| about.system_process).collect();
+    let mut wide = Target::start("wide", &[]);
+    let mapped = wide.inspect(2);
+    let names = format!("{} {} {}", job.job(), address_of(&target.name), mapped.job());
+    let of = |job: &Inspector| job.found().unwrap().processes.into_iter().map(|about| about.system_process);
+    let processes: Vec<u32> = of(&job).chain(of(&mapped)).collect();
+    let field = mapped.open::<f64>("wide").unwrap();
+    // A mapped copy takes a descriptor when it is first needed. So all copies are needed once.
+    let pinned = [(); COPIES].map(|()| field.pin_all(&Selection::all(), At::Next).unwrap());
+    drop(pinned);
     let mut before = Vec::new();
     for round in 0..ROUNDS {
         let mut command = ended_with_us(std::env::current_exe().unwrap());
@@ -82,22 +111,12 @@ fn clients_that_come_and_go_leave_nothing() {
             assert!(Instant::now() < until, "the job goes on");
         }
         if round == WARM {
-            before = processes.iter().map(|process| usage(*process)).collect();
+            before = holdings(&processes);
         }
     }
     // The connections of the last ones have ended a moment later.
-    let until = Instant::now() + Duration::from_secs(60);
-    loop {
-        let now: Vec<_> = processes.iter().map(|process| usage(*process)).collect();
-        let is_flat = |(before, now): (&(u64, u64, u64), &(u64, u64, u64))| {
-            now.0 <= before.0 && now.1 <= before.1 && now.2 <= before.2 + KIB_MAX
-        };
-        if before.iter().zip(&now).all(is_flat) {
-            eprintln!("descriptors, threads, KiB: {before:?} after {WARM} rounds, {now:?} after {ROUNDS}");
-            break;
-        }
-        assert!(Instant::now() < until, "{before:?} before, {now:?} after");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    assert!(target.is_running());
+    assert!(!before.is_empty(), "there are enough rounds");
+    wait_until_flat(&processes, &before);
+    field.get(&Selection::all(), At::Next).unwrap();
+    assert!(target.is_running() && wide.is_running());
 }

@@ -212,3 +212,61 @@ fn programs_without_a_job_are_seen_and_changed() {
         assert!(Instant::now() < until);
     }
 }
+
+/// The memory that one program exposes: more than 32 bits can number.
+const HUGE: usize = (4 << 30) + 5;
+
+/// Exposes it, until it is killed. The system gives it a page when something is written there.
+pub(crate) fn play_huge() -> farside::Result<()> {
+    let shown = Standalone::begin().map_err(farside::Error::from)?;
+    let memory = shown.expose_vec("huge", vec![0_u8; HUGE])?.writable();
+    std::thread::sleep(Duration::from_secs(100));
+    drop(memory);
+    Ok(())
+}
+
+/// The far end of 4 GiB is read and written, and nothing of the rest is touched for that.
+#[test]
+fn four_gibibytes_are_reached_everywhere() {
+    let name = format!("huge-{}", std::process::id());
+    let mut command = ended_with_us(std::env::current_exe().unwrap());
+    command.args(["--exact", "targets::target", "--nocapture", "--quiet"]).stdout(Stdio::null());
+    let _program = Ranks(vec![command.env(PART, "huge").env("FARSIDE_JOB", &name).spawn().unwrap()]);
+    let until = Instant::now() + Duration::from_secs(60);
+    let huge = loop {
+        let job = Inspector::connect(&*name).map(|job| job.deadline(Duration::from_secs(60)));
+        match job.and_then(|job| job.open::<u8>("huge")) {
+            Ok(area) => break area,
+            Err(error) => assert!(Instant::now() < until, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert_eq!(huge.info().shape, [HUGE as u64]);
+    let part = |text: &str| text.parse::<Selection>().unwrap();
+    // Both sides of the first place that has no 32 bits.
+    huge.put(&part("[4294967294:4294967299]"), &[1, 2, 3, 4, 5]).unwrap();
+    let get = |text: &str| huge.get(&part(text), At::Now).unwrap().values;
+    assert_eq!(get("[4294967293:]"), [0, 1, 2, 3, 4, 5, 0, 0]);
+    assert_eq!(get("[4294967295::2]"), [2, 4, 0]);
+    assert_eq!(get("[::1073741824]"), [0, 0, 0, 0, 3]);
+    assert_eq!(get("[-1]"), [0]);
+    for wrong in ["[4294967301]", "[9223372036854775807]"] {
+        let error = huge.get(&part(wrong), At::Now).unwrap_err();
+        assert!(matches!(error, InspectError::Selection(_)), "{wrong}: {error}");
+    }
+}
+
+/// The server of a page reads each area by a thread of its own, all through one connection.
+#[test]
+fn a_hundred_readers_wait_through_one_connection() {
+    let (_ranks, job) = start(&format!("readers-{}", std::process::id()));
+    let field = job.open::<f64>("field").unwrap();
+    let pause = job.pause_at(At::Next).unwrap();
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..100).map(|_| scope.spawn(|| field.get(&Selection::all(), At::Next))).collect();
+        // All come while no step does.
+        std::thread::sleep(Duration::from_millis(200));
+        drop(pause);
+        readers.into_iter().for_each(|reader| drop(reader.join().unwrap().unwrap()));
+    });
+}

@@ -4,10 +4,10 @@ use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use farside_inspect::{Area, At, InspectError, Inspector, Refused, Role, Selection};
+use farside_inspect::{Area, At, InspectError, Inspector, Late, Refused, Role, Selection};
 use farside_testbed::ended_with_us;
 
-use crate::targets::{BOARD, Target};
+use crate::targets::{BOARD, NAP, STUCK_AT, Target};
 
 /// The variables that make this test program look into a job.
 const PART: &str = "FARSIDE_INSPECT_TEST_PART";
@@ -104,6 +104,62 @@ fn a_pause_is_one_step_of_all_workers() {
     drop(paused);
     let paused = job.pause_at(At::Step(3)).unwrap();
     assert!(paused.step().unwrap() > now, "the next one that can be had");
+}
+
+/// A step that takes longer than its reader waits: the pause goes on, and so does the step.
+#[test]
+fn a_slow_step_ends_no_pause() {
+    let mut target = Target::start("steered", &[]);
+    let job = target.inspect(2);
+    let quick = job.clone().deadline(NAP / 2);
+    let until = Instant::now() + Duration::from_secs(60);
+    let paused = loop {
+        match quick.pause_at(At::Next) {
+            Ok(paused) => break paused,
+            Err(error) => assert!(Instant::now() < until, "{error}"),
+        }
+    };
+    let step = paused.step().unwrap();
+    job.act("nap").unwrap();
+    let error = paused.go_to_next().unwrap_err();
+    assert!(matches!(&error, InspectError::NotHeld { late, .. } if late.len() == 2), "{error}");
+    assert!(job.is_paused().unwrap().is_some());
+    let next = loop {
+        match paused.go_to_next() {
+            Ok(next) => break next,
+            Err(error) => assert!(matches!(error, InspectError::NotHeld { .. }) && Instant::now() < until, "{error}"),
+        }
+    };
+    assert_eq!((next, job.is_paused().unwrap()), (Some(step + 1), Some(Some(step + 1))));
+    assert!(target.is_running());
+}
+
+/// Another reader ends a pause. Its maker changes the job as before, and pauses it again.
+#[test]
+fn a_pause_that_another_reader_ends_is_forgotten() {
+    let mut target = Target::start("steered", &[]);
+    let job = target.inspect(2);
+    let other = Inspector::connect(&job.job().to_string()).unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    let end = || {
+        assert!(other.resume().unwrap());
+        while job.is_paused().unwrap().is_some() {
+            assert!(Instant::now() < until, "the pause ends");
+        }
+    };
+    let paused = job.pause_at(At::Next).unwrap();
+    end();
+    let step = job.set("dt", 2.0).unwrap();
+    let again = job.pause_at(At::Next).unwrap();
+    assert!(again.step() > step);
+    // The end of the earlier pause is not that of the later one.
+    drop(paused);
+    assert_eq!(job.set("dt", 3.0).unwrap(), again.step());
+    end();
+    let error = again.go_to_next().unwrap_err();
+    assert!(matches!(error, InspectError::Refused { refused: Refused::Over, .. }), "{error}");
+    assert!(job.act("count").unwrap() > again.step());
+    assert!(target.is_running());
 }
 
 #[test]
@@ -229,5 +285,31 @@ fn a_job_without_steps_is_not_paused() {
     }
     // Nothing is left of the attempt.
     assert_eq!(job.is_paused().unwrap(), None);
+    assert!(target.is_running());
+}
+
+/// A worker that does not come to the step of a pause is named, and the others go on.
+#[test]
+fn a_worker_that_does_not_come_to_a_pause_is_named() {
+    let mut target = Target::start("stuck", &[]);
+    let job = target.inspect(2);
+    let until = Instant::now() + Duration::from_secs(60);
+    let step = |worker: usize| {
+        let list = job.list().unwrap();
+        list.iter().find(|area| area.name == "steps").and_then(|area| area.parts.get(worker)?.step)
+    };
+    while step(1) != Some(STUCK_AT) || step(0) <= Some(STUCK_AT) {
+        assert!(Instant::now() < until, "both publish");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let error = job.deadline(Duration::from_secs(2)).pause_at(At::Next).unwrap_err();
+    let InspectError::NotHeld { late, .. } = &error else { panic!("{error}") };
+    let [Late { worker: 1, process: 1, at: Some(STUCK_AT), wanted }] = late[..] else { panic!("{error}") };
+    assert!(wanted > STUCK_AT + 1, "{error}");
+    assert!(error.to_string().contains("worker 1 of process 1 was at step 20 and did not come to "), "{error}");
+    let now = step(0);
+    while step(0) == now || job.is_paused().unwrap().is_some() {
+        assert!(Instant::now() < until, "worker 0 goes on");
+    }
     assert!(target.is_running());
 }

@@ -1,7 +1,8 @@
 //! The jobs that are looked into. This test program plays their parts.
 
 use std::cell::Cell;
-use std::process::{Child, Stdio};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Stdio};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -14,6 +15,8 @@ use farside_testbed::ended_with_us;
 pub(crate) const PART: &str = "FARSIDE_INSPECT_TEST_PART";
 /// The time after which a job ends by itself.
 const LIMIT: Duration = Duration::from_secs(200);
+/// What a job prints when all its workers show what they have.
+const SHOWN: &str = "all is shown";
 
 /// The rows that each worker of `pattern` has, and the columns.
 pub(crate) const ROWS: usize = 3;
@@ -27,6 +30,8 @@ pub(crate) fn pattern(step: u64, row: u64, column: u64) -> u64 {
 /// A job that is killed in the end.
 pub(crate) struct Target {
     launcher: Child,
+    out: BufReader<ChildStdout>,
+    is_shown: bool,
     pub(crate) name: String,
 }
 
@@ -43,13 +48,22 @@ impl Target {
         let mut words = launcher.iter().map(Into::into).chain([program]);
         let mut command = ended_with_us(words.next().unwrap());
         command.args(words);
-        command.args(["--exact", "targets::target", "--nocapture", "--quiet"]).stdout(Stdio::null());
+        command.args(["--exact", "targets::target", "--nocapture", "--quiet"]).stdout(Stdio::piped());
         command.env(PART, part).env("FARSIDE_JOB", &name).envs(settings.iter().copied());
-        Self { launcher: command.spawn().unwrap(), name }
+        let mut launcher = command.spawn().unwrap();
+        let out = BufReader::new(launcher.stdout.take().unwrap());
+        Self { launcher, out, is_shown: false, name }
     }
 
-    /// Connects to the job when all its processes show something.
+    /// Connects to the job when all its workers show what they have.
     pub(crate) fn inspect(&mut self, processes: usize) -> Inspector {
+        let mut line = String::new();
+        while !self.is_shown {
+            line.clear();
+            // A job that shows nothing ends by itself.
+            assert!(self.out.read_line(&mut line).unwrap() > 0, "{} has ended", self.name);
+            self.is_shown = line.contains(SHOWN);
+        }
         let until = Instant::now() + Duration::from_secs(60);
         loop {
             let name = &self.name;
@@ -100,13 +114,19 @@ pub(crate) fn target() {
         "steered" => job.run(be_steered),
         "working" => job.run(crate::activity::work),
         "shy" => job.run(show_one),
+        "occupied" => job.run(|me| crate::activity::occupy(me).and_then(|()| show_one(me))),
         "exposed" => job.run(expose_memory),
         "wide" => job.run(show_wide),
+        "rare" => job.run(show_rare_forms),
+        "stuck" => job.run(stay_at_a_step),
+        "threads" => job.threads_per_process(2).run(show_by_threads),
+        "contended" => job.processes(1).run(lock_again_and_again),
         #[cfg(feature = "page")]
         "page server" => crate::page::again::play_server(),
         "crowd" => crate::soak::play_crowd(),
         "everything" => crate::failures::play_everything(),
         "alone" => crate::standalone::play_rank(),
+        "huge" => crate::standalone::play_huge(),
         "many" => job.run(show_many),
         "ending" => job.run(end_when_told),
         "refused" => job.run(crate::refused::play_refused),
@@ -116,6 +136,20 @@ pub(crate) fn target() {
         part => panic!("no part {part}"),
     };
     ended.unwrap();
+}
+
+/// Waits until all workers show what they have, and tells the test.
+pub(crate) fn say_shown(me: &Worker) -> farside::Result<()> {
+    me.barrier()?;
+    say_shown_by_one(me);
+    Ok(())
+}
+
+/// Tells the test that worker 0 shows what it has, if this is worker 0.
+fn say_shown_by_one(me: &Worker) {
+    if me.is_first() {
+        println!("{SHOWN}");
+    }
 }
 
 /// Publishes a pattern that has the step in each element. The workers do not wait for each other,
@@ -128,6 +162,7 @@ fn publish_patterns(me: &Worker, steps: u64) -> farside::Result<()> {
     let side = me.view::<u64>("side").shape([7, 50]).part_of([7, columns], [0, me.id().index() * 50]).open()?;
     let own = me.view::<f32>(&format!("own {}", me.id().number())).open()?;
     let flags = me.view::<bool>("flags").shape([2]).part_of([4], [me.id().index() * 2]).open()?;
+    say_shown(me)?;
     let until = Instant::now() + LIMIT;
     for step in 0..steps {
         let element = |(row, column): (usize, usize)| pattern(step, row as u64, column as u64);
@@ -167,7 +202,7 @@ fn show_many(me: &Worker) -> farside::Result<()> {
     // With its last area, a name is free again.
     let _last = me.gauge("last")?;
     let until = Instant::now() + LIMIT;
-    me.barrier()?;
+    say_shown(me)?;
     while Instant::now() < until {
         me.progress()?;
         std::thread::sleep(Duration::from_millis(1));
@@ -181,6 +216,7 @@ fn end_when_told(me: &Worker) -> farside::Result<()> {
     let whole = [me.worker_count() as usize * ROWS, COLUMNS];
     let view = me.view::<u64>("pattern").shape([ROWS, COLUMNS]).part_of(whole, [first, 0]).open()?;
     let end = me.parameter("end", 0.0, 0.0..=1.0)?;
+    say_shown(me)?;
     let until = Instant::now() + LIMIT;
     for step in 0.. {
         view.publish(step, &[step; ROWS * COLUMNS])?;
@@ -206,6 +242,7 @@ fn show_one(me: &Worker) -> farside::Result<()> {
         return Ok(());
     }
     let view = me.view::<u64>("steps").open()?;
+    say_shown_by_one(me);
     for step in 0.. {
         view.publish(step, &[step])?;
         me.barrier()?;
@@ -213,6 +250,9 @@ fn show_one(me: &Worker) -> farside::Result<()> {
     }
     Ok(())
 }
+
+/// How long the action `nap` takes.
+pub(crate) const NAP: Duration = Duration::from_secs(2);
 
 /// The elements of a row of `board`.
 pub(crate) const BOARD: usize = 16;
@@ -237,11 +277,16 @@ fn be_steered(me: &Worker) -> farside::Result<()> {
         counted.set(counted.get() + 1);
         Ok(())
     })?;
+    let _nap = me.action("nap", |_| {
+        std::thread::sleep(NAP);
+        Ok(())
+    })?;
     let _fail = me.action("fail", |_| Err(farside::Error::Room("as was asked".into())))?;
     let _probe = me.probe("echo", Kind::Plain, |me, question| {
         assert!(question != "panic", "as was asked");
         format!("{} to {}", question, me.id().number()).into_bytes()
     })?;
+    say_shown(me)?;
     let mut row = [0_u32; BOARD];
     let until = Instant::now() + LIMIT;
     for step in 1_u64.. {
@@ -272,10 +317,35 @@ fn show_wide(me: &Worker) -> farside::Result<()> {
     let whole = [me.worker_count() as usize * WIDE, WIDE];
     let view = me.view::<f64>("wide").shape([WIDE, WIDE]).part_of(whole, [me.id().index() * WIDE, 0]).writable();
     let view = view.open()?;
+    say_shown(me)?;
     let mut values = vec![0.0; WIDE * WIDE];
     let until = Instant::now() + LIMIT;
     for step in 0_u64.. {
         view.publish_mut(step, &mut values)?;
+        me.barrier()?;
+        assert!(Instant::now() < until, "this job was not ended in time");
+    }
+    Ok(())
+}
+
+/// The shape of `deep`.
+pub(crate) const DEEP: [usize; 8] = [1, 2, 1, 2, 1, 2, 1, 3];
+
+/// Each worker publishes complex numbers, whose real parts are the step, and an array of eight
+/// dimensions, whose elements count up.
+fn show_rare_forms(me: &Worker) -> farside::Result<()> {
+    let (own, workers) = (me.id().index(), me.worker_count() as usize);
+    let waves = me.view::<[f32; 2]>("waves").shape([2]).part_of([2 * workers], [2 * own]).kind(Kind::Line).open()?;
+    let whole = [workers, 2, 1, 2, 1, 2, 1, 3];
+    let deep =
+        me.view::<u16>("deep").shape(DEEP).part_of(whole, [own, 0, 0, 0, 0, 0, 0, 0]).kind(Kind::Table).open()?;
+    say_shown(me)?;
+    let count = DEEP.iter().product::<usize>();
+    let numbers: Vec<u16> = (own * count..(own + 1) * count).map(|number| number as u16).collect();
+    let until = Instant::now() + LIMIT;
+    for step in 0_u64.. {
+        waves.publish(step, &[[step as f32, -1.5], [step as f32, own as f32]])?;
+        deep.publish(step, &numbers)?;
         me.barrier()?;
         assert!(Instant::now() < until, "this job was not ended in time");
     }
@@ -289,10 +359,14 @@ fn expose_memory(me: &Worker) -> farside::Result<()> {
     let shown = shown.origin([1.0, 2.0])?.spacing([0.5, 0.25])?;
     let own = me.register(vec![f64::from(me.id().number()); 4])?;
     let _own = me.expose(&format!("own {}", me.id().number()), &own)?;
+    let column = me.register(vec![me.id().number(); 6])?;
+    let columns = [2, 3 * me.worker_count() as usize];
+    let shown_column = me.expose("columns", &column)?.shape([2, 3])?.part_of(columns, [0, 3 * me.id().index()])?;
+    let _column = shown_column.writable();
     let loose = me.symmetric::<u16>(3)?;
     let _loose = me.expose("loose", &loose)?;
     let field = me.symmetric::<u64>(FIELD)?;
-    let shown_field = me.expose("field", &field)?;
+    let shown_field = me.expose("field", &field)?.writable();
     let dealt = me.global_array_as::<u32>(8 * me.worker_count() as usize, Distribution::block_cyclic(4))?;
     dealt.local_indices(me).enumerate().for_each(|(place, index)| dealt.local(me).set(place, index as u32));
     let _dealt = me.expose("dealt", &dealt)?.writable();
@@ -301,7 +375,7 @@ fn expose_memory(me: &Worker) -> farside::Result<()> {
     let _blocks = me.expose("blocks", &dealt)?.shape([2, me.worker_count() as usize, 2, 2])?;
     let cyclic = me.global_array_as::<u8>(2 * me.worker_count() as usize + 1, Distribution::CYCLIC)?;
     assert!(matches!(me.expose("ragged", &cyclic), Err(ExposeError::Scattered { .. })));
-    me.barrier()?;
+    say_shown(me)?;
     let until = Instant::now() + LIMIT;
     for round in 1_u64.. {
         let locked = shown.lock()?;
@@ -324,6 +398,95 @@ fn expose_memory(me: &Worker) -> farside::Result<()> {
     Ok(())
 }
 
+/// The last step of worker 1 of `stuck`.
+pub(crate) const STUCK_AT: u64 = 20;
+
+/// Worker 0 publishes steps for ever. Worker 1 stops after some, and serves others no more.
+fn stay_at_a_step(me: &Worker) -> farside::Result<()> {
+    let view = me.view::<u64>("steps").shape([1]).part_of([2], [me.id().index()]).open()?;
+    say_shown(me)?;
+    let until = Instant::now() + LIMIT;
+    for step in 0.. {
+        view.publish(step, &[step])?;
+        std::thread::sleep(Duration::from_micros(200));
+        while !me.is_first() && step == STUCK_AT && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(Instant::now() < until, "this job was not ended in time");
+    }
+    Ok(())
+}
+
+/// The values of each process in the symmetric memory of `threads`.
+pub(crate) const PIECE: usize = 12;
+
+/// Two workers of each process publish the pattern, and expose symmetric memory and an array. All
+/// workers change the symmetric memory of their process to one value, under its lock.
+fn show_by_threads(me: &Worker) -> farside::Result<()> {
+    let processes = me.process_count() as usize;
+    let piece = me.symmetric::<u64>(PIECE)?;
+    let shown = me.expose("piece", &piece)?.shape([4 * processes, 3])?.writable();
+    let shown = shown.part_of([4, 3 * processes], [0, 3 * me.process().index()])?;
+    assert!(matches!(me.expose("piece", &piece), Err(ExposeError::Taken { .. })), "a worker shows it once");
+    let other = me.symmetric::<u64>(PIECE)?;
+    assert!(matches!(me.expose("piece", &other), Err(ExposeError::Taken { .. })), "the name is that of other memory");
+    // One worker of each process suffices, whichever it is.
+    let _of_one = (me.thread_index() == 1).then(|| me.expose("of one", &other)).transpose()?;
+    let array = me.global_array::<u32>(2 * me.worker_count() as usize)?;
+    let _array = me.expose("array", &array)?;
+    array.local(me).set(0, me.id().number());
+    array.local(me).set(1, me.id().number());
+    // A handle that is dropped takes nothing from the other worker.
+    let brief = me.expose("dropped", &piece)?;
+    me.barrier()?;
+    let _brief = (me.thread_index() == 0).then_some(brief);
+    let view = me.view::<u64>("pattern").shape([ROWS, COLUMNS]);
+    let whole = [me.worker_count() as usize * ROWS, COLUMNS];
+    let view = view.part_of(whole, [me.id().index() * ROWS, 0]).open()?;
+    say_shown(me)?;
+    let until = Instant::now() + LIMIT;
+    for step in 0_u64.. {
+        let rows = me.id().index() * ROWS..(me.id().index() + 1) * ROWS;
+        let places = rows.flat_map(|row| (0..COLUMNS).map(move |column| (row, column)));
+        let values: Vec<u64> = places.map(|(row, column)| pattern(step, row as u64, column as u64)).collect();
+        view.publish(step, &values)?;
+        let locked = shown.lock()?;
+        let first = piece.here().get(0);
+        assert!(piece.here().iter().all(|value| value == first), "another worker is in the middle of a change");
+        (0..PIECE).for_each(|index| piece.here().set(index, first + 1));
+        drop(locked);
+        if step.is_multiple_of(100) {
+            me.barrier()?;
+        }
+        assert!(Instant::now() < until, "this job was not ended in time");
+    }
+    Ok(())
+}
+
+/// Locks memory again and again. Counts the locks that waited for readers, which count up in the
+/// memory, and those of them that several readers passed.
+fn lock_again_and_again(me: &Worker) -> farside::Result<()> {
+    let array = me.global_array::<u64>(1)?;
+    let shown = me.expose("memory", &array)?.writable();
+    let [waited, passed] = ["waited", "passed"].map(|name| me.gauge(name));
+    let (waited, passed) = (waited?, passed?);
+    say_shown(me)?;
+    let mut counts = [0.0; 2];
+    let until = Instant::now() + LIMIT;
+    while Instant::now() < until {
+        let before = array.local(me).get(0);
+        let locked = shown.lock()?;
+        let changes = array.local(me).get(0) - before;
+        drop(locked);
+        counts[0] += f64::from(changes > 0);
+        counts[1] += f64::from(changes > 2);
+        passed.set(counts[1]);
+        waited.set(counts[0]);
+        me.progress()?;
+    }
+    Ok(())
+}
+
 /// Describes a tree, of which each worker has some nodes, and a board.
 fn answer_probes(me: &Worker) -> farside::Result<()> {
     let node = |id: &str, parent: &str, label: &str, visits: u32, value: f64, owner: u32| {
@@ -341,6 +504,7 @@ fn answer_probes(me: &Worker) -> farside::Result<()> {
         \"visits\":[0,0,10,0,30,0,0,0,0],\"line\":[\"b2\",\"c1\"]}";
     let show = |me: &Worker| me.probe("board", Kind::HexBoard, move |_, _| board.as_bytes().to_vec());
     let _board = (me.id().number() == 0).then(|| show(me)).transpose()?;
+    say_shown(me)?;
     let until = Instant::now() + LIMIT;
     while Instant::now() < until {
         me.progress()?;

@@ -1,5 +1,5 @@
 //! The lock word of exposed memory under the model checker: no reader takes a half update for a
-//! whole one, and two holders exclude each other.
+//! whole one, two holders exclude each other, and whatever waits for a lock is told of its end.
 //!
 //! The file of the word is compiled here with the checker's atomics, and once more with a fence
 //! that does nothing, to show that the model finds what is missing then.
@@ -25,7 +25,7 @@ macro_rules! memory_model {
                     for change in 1..=2 {
                         assert!(word.try_lock(), "the program alone locks it");
                         values.iter().for_each(|value| value.store(change, Ordering::Relaxed));
-                        word.unlock();
+                        assert!(!word.unlock(), "nothing waits");
                     }
                 }
             });
@@ -68,7 +68,7 @@ fn a_copy_is_whole_if_another_thread_says_so_behind_it() {
             move || {
                 assert!(word.try_lock());
                 values.iter().for_each(|value| value.store(1, Ordering::Relaxed));
-                word.unlock();
+                assert!(!word.unlock(), "nothing waits");
             }
         });
         let reader = thread::spawn({
@@ -99,16 +99,103 @@ fn two_holders_exclude_each_other() {
             if is_locked {
                 // A holder that is not alone loses a change.
                 shared.1.store(shared.1.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-                shared.0.unlock();
+                assert!(!shared.0.unlock(), "nothing waits");
             }
             is_locked
         };
+        let before = shared.0.version().expect("it is free");
         let other = thread::spawn({
             let shared = shared.clone();
             move || change(&shared)
         });
         let changes = u64::from(change(&shared)) + u64::from(other.join().unwrap());
         assert_eq!(shared.1.load(Ordering::Relaxed), changes);
-        assert!(changes > 0 && shared.0.version() == Some(2 * changes));
+        let after = shared.0.version().expect("it is free");
+        // A lock adds 4 to the word, and so does its end.
+        assert!(changes > 0 && after - before == 8 * changes);
+    });
+}
+
+/// A program that claims the next lock finds the memory free, or the reader that has locked it is
+/// told at the end of its lock.
+#[test]
+fn the_end_of_a_lock_is_told_to_the_program() {
+    use checked::word::LockWord;
+
+    loom::model(|| {
+        let word = Arc::new(LockWord::new(1));
+        assert!(word.try_lock_outside());
+        let program = thread::spawn({
+            let word = word.clone();
+            move || {
+                word.claim();
+                word.try_lock()
+            }
+        });
+        let is_told = word.unlock();
+        let is_locked = program.join().unwrap();
+        assert!(is_told || is_locked);
+        assert!(is_locked || word.try_lock());
+        assert!(!word.end_claim() && !word.unlock() && word.try_lock_outside());
+    });
+}
+
+/// Behind a claim, no reader locks the memory before the program does.
+#[test]
+fn readers_lock_behind_the_program() {
+    use checked::word::LockWord;
+
+    loom::model(|| {
+        let (word, locks) = (Arc::new(LockWord::new(1)), Arc::new(AtomicU64::new(0)));
+        assert!(word.try_lock_outside());
+        word.claim();
+        let first = thread::spawn({
+            let word = word.clone();
+            move || assert!(word.unlock(), "the program waits")
+        });
+        let second = thread::spawn({
+            let (word, locks) = (word.clone(), locks.clone());
+            move || {
+                let is_locked = word.try_lock_outside();
+                if is_locked {
+                    assert_eq!(locks.load(Ordering::Relaxed), 1, "the program was passed");
+                    word.set_awaited(true);
+                }
+                is_locked
+            }
+        });
+        if word.try_lock() {
+            locks.store(1, Ordering::Relaxed);
+            word.end_claim();
+            let _ = word.unlock();
+        }
+        first.join().unwrap();
+        let is_locked = second.join().unwrap();
+        assert!(word.version().is_none() == is_locked);
+    });
+}
+
+/// A reader that begins to wait finds the memory free, or the holder is told.
+#[test]
+fn the_end_of_a_lock_is_told_to_readers() {
+    use checked::word::LockWord;
+
+    loom::model(|| {
+        let word = Arc::new(LockWord::new(1));
+        assert!(word.try_lock());
+        let reader = thread::spawn({
+            let word = word.clone();
+            move || {
+                word.set_awaited(true);
+                word.version().is_some()
+            }
+        });
+        let is_told = word.unlock();
+        assert!(reader.join().unwrap() || is_told);
+        // The flag is no part of the version.
+        let version = word.version().expect("it is free");
+        word.set_awaited(false);
+        assert!(word.is_unchanged(version));
+        assert!(!word.end_claim());
     });
 }

@@ -16,7 +16,7 @@ const PART: &str = "FARSIDE_KV_TEST_PART";
 pub(crate) struct Other(Child);
 
 impl Other {
-    fn start(part: &str, address: &str, folder: &str) -> Self {
+    pub(crate) fn start(part: &str, address: &str, folder: &str) -> Self {
         Self::start_by(Command::new(std::env::current_exe().unwrap()), part, address, folder)
     }
 
@@ -32,6 +32,10 @@ impl Other {
         command.args(["--exact", "crashes::other", "--nocapture", "--quiet"]);
         command.env(PART, format!("{part} {address} {folder}")).stdin(Stdio::piped()).stdout(Stdio::piped());
         Self(command.spawn().unwrap())
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
     }
 
     /// Ends the standard input, for which the process waits.
@@ -85,7 +89,7 @@ fn other() {
         "server" => {
             let _server = serve(address, Store::open(folder).unwrap());
             println!("ready");
-            std::thread::sleep(Duration::from_secs(120));
+            std::thread::sleep(Duration::from_secs(600));
         }
         // Puts further keys, and prints the number of each as soon as it is acknowledged.
         "writer" => {
@@ -108,6 +112,7 @@ fn other() {
                 kv.put("long", &value).unwrap();
             }
         }
+        "crowd" => crate::soak::crowd(address),
         "cut-off" => crate::hosts::be_cut_off(address),
         // Puts a value without an end, in parts.
         "endless" => drop(connect(address).put_from("endless", std::io::repeat(1), |_| ())),

@@ -5,6 +5,7 @@ mod disk;
 mod hosts;
 mod operations;
 mod overwriting;
+mod soak;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};

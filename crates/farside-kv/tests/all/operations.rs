@@ -185,6 +185,13 @@ fn a_file_is_fetched_in_two_attempts() {
             assert!(matches!(error, ClientError::Damaged { .. }), "{error}");
             kv.get_to_file("key", &to, |_, _| ()).unwrap();
             assert!(std::fs::read(&to).unwrap() == value);
+
+            // All bytes are there, and only the name is missing.
+            std::fs::rename(&to, &part).unwrap();
+            let mut first = None;
+            kv.get_to_file("key", &to, |done, _| first = first.or(Some(done))).unwrap();
+            assert_eq!(first, Some(size as u64));
+            assert!(std::fs::read(&to).unwrap() == value);
         }
     });
 }

@@ -1,7 +1,7 @@
 //! Readers and writers of one key.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use farside_kv::Store;
 
@@ -112,4 +112,42 @@ fn writers_at_once_are_all_served() {
     assert!(kv.get("common").unwrap() == bytes(19, 80_000) || kv.stat("common").unwrap().bytes == 80_000);
     assert_eq!(folder.values().len(), 1);
     server.shutdown(std::time::Instant::now() + Duration::from_secs(60)).unwrap();
+}
+
+/// Once a put has returned, all later reads see it. No read is older than one before it, whichever
+/// way either was asked for.
+#[test]
+fn reads_do_not_go_back() {
+    const PUTS: u64 = 200;
+    everywhere(|writer| {
+        writer.put("key", b"0").unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        let put_last = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            let put = || {
+                for number in 1..=PUTS {
+                    writer.put("key", number.to_string().as_bytes()).unwrap();
+                    put_last.store(number, Ordering::Release);
+                }
+            };
+            let read = || {
+                let kv = writer.clone();
+                let (mut newest, mut version) = (0, 0);
+                while newest < PUTS {
+                    assert!(Instant::now() < until, "no further put in a minute");
+                    let before = put_last.load(Ordering::Acquire);
+                    let value: u64 = String::from_utf8(kv.get("key").unwrap()).unwrap().parse().unwrap();
+                    assert!(value >= before.max(newest), "{value} after {newest}, when {before} was there");
+                    newest = value;
+                    let stated = kv.stat("key").unwrap().version;
+                    let listed = kv.list("key").next().unwrap().unwrap().stat.version;
+                    assert!(version <= stated && stated <= listed, "{version}, {stated}, {listed}");
+                    version = listed;
+                }
+            };
+            scope.spawn(read);
+            scope.spawn(read);
+            scope.spawn(put);
+        });
+    });
 }

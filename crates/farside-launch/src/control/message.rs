@@ -21,7 +21,7 @@ use crate::error::LaunchError as Error;
 /// Programs of one job may be built apart. Raise the version with every change of a message, and of
 /// anything else that their processes share: memory layouts, service messages, records of named
 /// functions.
-const VERSION: u8 = 8;
+const VERSION: u8 = 9;
 /// The length of the version.
 const VERSION_BYTES: usize = 1;
 /// The encoded length of an enum's variant.
@@ -33,6 +33,8 @@ const LENGTH_BYTES: usize = 8;
 const TEXT_BYTES_MAX: usize = MESSAGE_BYTES_MAX - VERSION_BYTES - VARIANT_BYTES - LENGTH_BYTES - 4 - 4;
 /// The bytes that remain for the elements of [`ToProcess::Peers`] and [`ToProcess::Builds`].
 const ELEMENTS_BYTES_MAX: usize = MESSAGE_BYTES_MAX - VERSION_BYTES - VARIANT_BYTES - 4 - LENGTH_BYTES;
+/// The bytes that remain for a question or a part of its answer.
+pub const TOLD_BYTES_MAX: usize = MESSAGE_BYTES_MAX - VERSION_BYTES - VARIANT_BYTES - 4 - LENGTH_BYTES - 1;
 /// The longest card of a process. Every process receives the cards of all others.
 pub const CARD_BYTES_MAX: usize = 256;
 /// The longest name of a fabric.
@@ -70,6 +72,15 @@ pub enum ToCoordinator {
     },
     /// The process is not stopped; the answer to [`ToProcess::Probe`].
     Alive,
+    /// A part of the answer to [`ToProcess::Ask`].
+    Told {
+        /// The number of the question.
+        number: u32,
+        /// The part, at most [`TOLD_BYTES_MAX`].
+        bytes: Vec<u8>,
+        /// Whether it is the last one.
+        is_last: bool,
+    },
 }
 
 /// A process's description of itself.
@@ -174,6 +185,13 @@ pub enum ToProcess {
         /// For each process, the first process of the job that runs the same binary.
         builds: Vec<u32>,
     },
+    /// A question about the workers, to the service thread.
+    Ask {
+        /// The number of the question.
+        number: u32,
+        /// The question, at most [`TOLD_BYTES_MAX`].
+        question: Vec<u8>,
+    },
 }
 
 /// The reason why a job ended early.
@@ -207,6 +225,16 @@ impl ToCoordinator {
         Self::Failed { message: error.to_string(), because_of }
     }
 
+    /// Divides the answer to a question among as few messages as possible.
+    pub fn told(number: u32, answer: &[u8]) -> impl Iterator<Item = Self> {
+        let count = answer.len().div_ceil(TOLD_BYTES_MAX).max(1);
+        (1..=count).map(move |part| {
+            let end = answer.len().min(part * TOLD_BYTES_MAX);
+            let bytes = answer[(part - 1) * TOLD_BYTES_MAX..end].to_vec();
+            Self::Told { number, bytes, is_last: part == count }
+        })
+    }
+
     /// Encodes the message to at most [`MESSAGE_BYTES_MAX`]. Cuts a text that does not fit.
     pub fn encode(&self) -> Vec<u8> {
         match self {
@@ -223,6 +251,7 @@ impl ToCoordinator {
             Self::Hello(greeting) => is_fabric(&greeting.fabric),
             Self::Idle { .. } | Self::Alive => true,
             Self::Card { bytes } => bytes.len() <= CARD_BYTES_MAX,
+            Self::Told { bytes, .. } => bytes.len() <= TOLD_BYTES_MAX,
             Self::Failed { message, .. } => !is_too_long(message),
         })
     }
@@ -253,6 +282,7 @@ impl ToProcess {
             | Self::Finish
             | Self::Probe
             | Self::Exchange
+            | Self::Ask { .. }
             | Self::Builds { .. } => true,
         })
     }
@@ -370,6 +400,8 @@ mod tests {
             (any::<String>(), prop::option::of(process()))
                 .prop_map(|(message, because_of)| ToCoordinator::Failed { message, because_of }),
             Just(ToCoordinator::Alive),
+            (any::<(u32, bool)>(), prop::collection::vec(any::<u8>(), 0..=TOLD_BYTES_MAX))
+                .prop_map(|((number, is_last), bytes)| ToCoordinator::Told { number, bytes, is_last }),
         ]
     }
 
@@ -388,6 +420,8 @@ mod tests {
             Just(ToProcess::Finish),
             Just(ToProcess::Probe),
             Just(ToProcess::Exchange),
+            (any::<u32>(), prop::collection::vec(any::<u8>(), 0..=TOLD_BYTES_MAX))
+                .prop_map(|(number, question)| ToProcess::Ask { number, question }),
             (any::<u32>(), prop::collection::vec(peer_card(), 0..4))
                 .prop_map(|(first, cards)| ToProcess::Peers { first, cards }),
             (process(), process()).prop_map(|(a, b)| ToProcess::Ended { why: Ending::Apart { a, b } }),
@@ -429,6 +463,27 @@ mod tests {
                 arrived.extend(builds);
             }
             prop_assert_eq!(arrived, builds);
+        }
+
+        #[test]
+        fn answers_are_divided_among_messages_that_fit(
+            answer in prop_oneof![
+                prop::collection::vec(any::<u8>(), 0..20_000),
+                (0..3_usize).prop_map(|parts| vec![7; parts * TOLD_BYTES_MAX]),
+            ],
+        ) {
+            let (mut arrived, mut is_whole) = (Vec::new(), false);
+            for message in ToCoordinator::told(5, &answer) {
+                let bytes = message.encode();
+                prop_assert!(bytes.len() <= MESSAGE_BYTES_MAX && !is_whole);
+                let Some(ToCoordinator::Told { number: 5, bytes, is_last }) = ToCoordinator::decode(&bytes) else {
+                    panic!("{message:?}")
+                };
+                arrived.extend(bytes);
+                is_whole = is_last;
+            }
+            prop_assert!(is_whole);
+            prop_assert_eq!(arrived, answer);
         }
 
         #[test]

@@ -665,7 +665,7 @@ impl Dutiful {
             ToProcess::Probe => self.to_say.push_back(ToCoordinator::Alive),
             ToProcess::Exchange => self.to_say.push_back(ToCoordinator::Card { bytes: vec![1] }),
             ToProcess::Finish | ToProcess::Ended { .. } => self.returns = true,
-            ToProcess::Lost { .. } | ToProcess::Peers { .. } | ToProcess::Builds { .. } => {}
+            ToProcess::Lost { .. } | ToProcess::Peers { .. } | ToProcess::Builds { .. } | ToProcess::Ask { .. } => {}
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The processes that a launcher started, and its links with them.
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -19,6 +19,8 @@ use crate::error::{LaunchError as Error, ProcessEnd, Result};
 use crate::settings::ADDRESS;
 use crate::settings::Choices;
 
+/// The variable that names a job for its readers.
+const JOB: &str = "FARSIDE_JOB";
 /// The time to wait for the end of a process that closed its link.
 const CLOSED_TO_END: Duration = Duration::from_millis(200);
 
@@ -59,6 +61,9 @@ impl Children {
                 command.stdout(copy()?).stderr(copy()?);
             }
             prepare_libfabric(&mut command, &launch.choices);
+            if let Some(name) = &launch.name {
+                command.env(JOB, name);
+            }
             child::write_environment(&mut command, process, far.as_fd().as_raw_fd(), launch.site.as_deref(), &choices);
             let spawned = spawn(&mut command, far.as_fd()).map_err(|cause| not_started(process, program, &cause))?;
             let (pid, program) = (spawned.child.id(), program.command.display());
@@ -66,6 +71,11 @@ impl Children {
             children.push(Child { spawned, ended: false, link: Some(Link::over_socket(near)) });
         }
         Ok(Self(children))
+    }
+
+    /// The numbers of the processes in the system.
+    pub(crate) fn system_processes(&self) -> impl Iterator<Item = (ProcessId, u32)> {
+        (0..).map(ProcessId::new).zip(self.0.iter().map(|child| child.spawned.child.id()))
     }
 
     /// Sends a message, now or when the process has room for it. Drops it if the process has closed
@@ -76,12 +86,12 @@ impl Children {
         }
     }
 
-    /// Sleeps until there is something to [hear](Self::hear), or until the deadline. Returns the
-    /// processes that have news.
+    /// Sleeps until there is something to [hear](Self::hear), until `other` is readable, or until
+    /// the deadline. Returns the processes that have news.
     ///
     /// # Errors
     /// [`Error::System`].
-    pub(crate) fn wait(&mut self, deadline: Option<Instant>) -> Result<Vec<ProcessId>> {
+    pub(crate) fn wait(&mut self, other: Option<BorrowedFd<'_>>, deadline: Option<Instant>) -> Result<Vec<ProcessId>> {
         let mut interests = Vec::with_capacity(2 * self.0.len());
         let mut owners = Vec::with_capacity(2 * self.0.len());
         for (process, child) in (0..).map(ProcessId::new).zip(&self.0) {
@@ -94,6 +104,7 @@ impl Children {
                 owners.push(process);
             }
         }
+        interests.extend(other.map(|fd| Interest { fd, writable: false }));
         let doing = "waiting for the processes of the job";
         let ready = wait_ready(&interests, deadline).map_err(|cause| Error::System { doing, cause })?;
         let mut ready: Vec<_> =

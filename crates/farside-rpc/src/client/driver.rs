@@ -5,15 +5,17 @@
 //! it serves such calls, unless another thread receives. It is a waiting thread like others: it
 //! leads if no other does. When it was not needed for a while, it receives no more, so that threads
 //! which wait for their own answers do so themselves.
+//!
+//! A client [on tokio](crate::Connect::on_tokio) has a task in place of the thread. It receives all
+//! the time.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use super::pending::Slot;
 use super::{Calls, Connection};
 use crate::link::{Link, Patience, WaitEnd, lock};
 
@@ -32,6 +34,8 @@ pub(super) struct Driver {
     watches: AtomicBool,
     /// A task waits, or the connection has ended.
     is_wanted: Condvar,
+    /// The task that receives in place of the thread, while it sleeps.
+    receiver: Mutex<Option<Waker>>,
 }
 
 #[derive(Debug, Default)]
@@ -45,7 +49,7 @@ struct State {
     /// The tasks whose answers are there.
     answered: Vec<Waker>,
     /// The calls for which tasks wait, by deadline and number.
-    calls: BTreeMap<(Instant, u64), Arc<Slot>>,
+    calls: BTreeSet<(Instant, u64)>,
 }
 
 impl Driver {
@@ -53,11 +57,6 @@ impl Driver {
     pub(super) fn of_others() -> Self {
         let state = State { is_running: true, ..State::default() };
         Self { state: Mutex::new(state), ..Self::default() }
-    }
-
-    /// Does the driver's work: wakes the tasks whose answers are there, that are late, or all.
-    pub(super) fn wake_all(&self, has_ended: bool) {
-        self.due(false, has_ended).into_iter().for_each(Waker::wake);
     }
 
     /// Wakes a task on the driver's thread: the receiving thread must not run the program's code.
@@ -69,12 +68,25 @@ impl Driver {
     fn tell(&self, link: &Link) {
         self.has_news.store(true, Ordering::Release);
         link.wake_waiting();
+        self.wake_receiver();
+    }
+
+    /// Tells what receives that it is wanted.
+    fn want(&self) {
+        self.has_news.store(true, Ordering::Release);
+        self.is_wanted.notify_all();
+        self.wake_receiver();
+    }
+
+    fn wake_receiver(&self) {
+        let receiver = lock(&self.receiver).take();
+        receiver.into_iter().for_each(Waker::wake);
     }
 
     /// The connection has ended.
     pub(super) fn end(&self) {
         lock(&self.state).has_ended = true;
-        self.is_wanted.notify_all();
+        self.want();
     }
 
     /// The task of a call no longer waits.
@@ -87,12 +99,12 @@ impl Driver {
         loop {
             let state = lock(&self.state);
             let mut state = self.wait_until_wanted(state, link, calls);
-            let first = state.calls.first_key_value().map(|((deadline, _), _)| *deadline);
+            let first = state.calls.first().map(|(deadline, _)| *deadline);
             let now = Instant::now();
             let deadline = first.map_or(now + LINGER, |first| first.min(now + LOOK_AGAIN));
             state.looks_at = Some(deadline);
             drop(state);
-            let patience = Patience { deadline, cancelled: None };
+            let patience = Patience::until(deadline);
             let waited = link.wait(&patience, || self.has_news.swap(false, Ordering::Acquire).then_some(()));
             let has_ended = matches!(waited, Err(WaitEnd::Link(_)));
             if has_ended {
@@ -101,10 +113,7 @@ impl Driver {
             }
             let was_idle = first.is_none() && waited.is_err();
             let is_needed = was_idle && (link.path().backlog_bytes() > 0 || calls.has_one_way());
-            for task in self.due(was_idle && !is_needed, has_ended) {
-                // A panic is the task's, and is printed. Other tasks are not to suffer.
-                let _ = catch_unwind(AssertUnwindSafe(|| task.wake()));
-            }
+            wake(calls.due(was_idle && !is_needed, has_ended));
             if has_ended {
                 return;
             }
@@ -139,17 +148,57 @@ impl Driver {
         }
         self.is_wanted.wait_while(state, is_idle).unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn wake(tasks: Vec<Waker>) {
+    for task in tasks {
+        // A panic is the task's, and is printed. Other tasks are not to suffer.
+        let _ = catch_unwind(AssertUnwindSafe(|| task.wake()));
+    }
+}
+
+/// For a task that receives in place of the thread.
+#[cfg(feature = "tokio")]
+impl Driver {
+    /// Notes the task that receives, which is about to sleep. It must then
+    /// [look for news](Self::take_news).
+    pub(super) fn sleeps(&self, task: &Waker) {
+        *lock(&self.receiver) = Some(task.clone());
+    }
+
+    /// Whether the task that receives was told of something.
+    pub(super) fn take_news(&self) -> bool {
+        self.has_news.swap(false, Ordering::AcqRel)
+    }
+
+    /// When the task that receives looks next, if nothing wakes it: no later than the first call
+    /// for which a task waits is late.
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        let mut state = lock(&self.state);
+        let first = state.calls.first().map(|(deadline, _)| *deadline);
+        let planned = state.looks_at.filter(|at| *at > Instant::now());
+        state.looks_at = planned.into_iter().chain(first).min();
+        state.looks_at
+    }
+}
+
+impl Calls {
+    /// Does the driver's work: wakes the tasks whose answers are there, that are late, or all.
+    pub(super) fn wake_all(&self, has_ended: bool) {
+        wake(self.due(false, has_ended));
+    }
 
     /// Takes the tasks that are to be woken.
     fn due(&self, was_idle: bool, has_ended: bool) -> Vec<Waker> {
-        let mut state = lock(&self.state);
+        let mut state = lock(&self.driver.state);
         let now = Instant::now();
         let mut due = std::mem::take(&mut state.answered);
         let mut late = Vec::new();
-        while let Some(entry) = state.calls.first_entry()
-            && (has_ended || entry.key().0 <= now)
+        while let Some((deadline, number)) = state.calls.first().copied()
+            && (has_ended || deadline <= now)
         {
-            late.push(entry.remove());
+            state.calls.pop_first();
+            late.push(number);
         }
         if was_idle && state.calls.is_empty() && !std::mem::take(&mut state.is_needed) {
             state.looks_at = None;
@@ -158,32 +207,27 @@ impl Driver {
             (state.is_running, state.has_ended) = (false, true);
         }
         drop(state);
-        due.extend(late.iter().filter_map(|slot| slot.take_task()));
+        due.extend(late.into_iter().filter_map(|number| self.take_task(number)));
         due
     }
 }
 
 impl Connection {
-    /// Has the driver wake the task in `slot` when the call is answered, its deadline has passed,
+    /// Has the driver wake the task of a call when the call is answered, its deadline has passed,
     /// or the connection has ended.
     ///
     /// # Errors
     /// The system's error if there is no thread.
-    pub(super) fn watch(
-        self: &Arc<Self>,
-        deadline: Instant,
-        number: u64,
-        slot: &Arc<Slot>,
-    ) -> Result<(), std::io::Error> {
+    pub(super) fn watch(self: &Arc<Self>, deadline: Instant, number: u64) -> Result<(), std::io::Error> {
         let Calls { driver, .. } = &*self.calls;
         let mut state = lock(&driver.state);
         self.start_driver(&mut state)?;
-        state.calls.insert((deadline, number), slot.clone());
+        state.calls.insert((deadline, number));
         match state.looks_at {
             None => {
                 state.looks_at = Some(deadline);
                 drop(state);
-                driver.is_wanted.notify_all();
+                driver.want();
             }
             Some(at) if deadline < at => {
                 drop(state);
@@ -210,7 +254,7 @@ impl Connection {
         if self.start_driver(&mut state).is_ok() {
             driver.watches.store(true, Ordering::Relaxed);
             drop(state);
-            driver.is_wanted.notify_all();
+            driver.want();
         }
     }
 
@@ -223,7 +267,7 @@ impl Connection {
             state.is_needed = true;
             state.looks_at.get_or_insert_with(Instant::now);
             drop(state);
-            driver.is_wanted.notify_all();
+            driver.want();
         }
     }
 

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use farside_wire::{Beside, Decoder, Encoder, Schema, WireError, travels_beside};
 
-use super::{Client, Procedure, Signature, Stub};
+use super::{Client, Incoming, Procedure, Signature, Stub};
 use crate::area::Area;
-use crate::bulk::{Access, Bulk};
+use crate::bulk::{Access, Bulk, Received};
+use crate::error::{CallError, Never};
+use crate::link::lock;
 
 /// A value that is encoded already, for tools that know types only as text. The encoding is that of
 /// [`wire::encode`](crate::wire::encode).
@@ -29,17 +31,18 @@ use crate::bulk::{Access, Bulk};
 /// assert_eq!(result.bytes(), wire::encode(&42_u32, Vec::new()));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Encoded {
     bytes: Vec<u8>,
     memory: Vec<Arc<Area>>,
+    items: Option<EncodedItems>,
 }
 
 impl Encoded {
     /// A value of these bytes.
     #[must_use]
     pub fn new(bytes: Vec<u8>) -> Self {
-        Self { bytes, memory: Vec::new() }
+        Self { bytes, ..Self::default() }
     }
 
     /// Adds memory. In the bytes, a [`Bulk`] is the number of its memory as `u32`, counted from 0
@@ -56,6 +59,35 @@ impl Encoded {
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// The stream that belongs to this result. In the bytes, a [`Stream`](crate::Stream) is a
+    /// `u32`.
+    pub fn into_items(self) -> Option<EncodedItems> {
+        self.items
+    }
+}
+
+/// The items of a stream, as many at a time as arrived together: their number, and their encodings
+/// one after the other. Dropping it cancels the call. An error is the last thing that it returns.
+#[must_use = "dropping a stream cancels its call"]
+pub struct EncodedItems(Option<Box<Incoming>>);
+
+impl Iterator for EncodedItems {
+    type Item = Result<(u64, Vec<u8>), CallError<Never>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let items = self.0.as_mut()?.next_encoded().transpose();
+        if !matches!(items, Some(Ok(_))) {
+            self.0 = None;
+        }
+        items
+    }
+}
+
+impl fmt::Debug for EncodedItems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EncodedItems").finish_non_exhaustive()
     }
 }
 
@@ -78,7 +110,10 @@ impl Beside for Encoded {
     }
 
     fn decode(input: &mut Decoder<'_>) -> Result<Self, WireError> {
-        Ok(Self::new(input.take::<Self>(input.remaining())?.to_vec()))
+        let received: Option<&Received> = input.context();
+        let incoming = received.and_then(|received| lock(&received.stream).take());
+        let items = incoming.map(|incoming| EncodedItems(Some(Box::new(incoming))));
+        Ok(Self { items, ..Self::new(input.take::<Self>(input.remaining())?.to_vec()) })
     }
 }
 

@@ -83,15 +83,8 @@ impl Incoming {
 
     /// The next item, or `None` at the end of the stream.
     pub(crate) fn next<T: Wire>(&mut self) -> Result<Option<T>, CallError<Never>> {
-        while self.frame.count == 0 {
-            match self.frame.body.len() - self.at {
-                0 if self.frame.status == DONE => return Ok(None),
-                0 => self.receive()?,
-                left => {
-                    let cause = format!("{left} bytes are left over after the items of a frame");
-                    return Err(CallError::Undecodable { what: RESULT, cause });
-                }
-            }
+        if !self.has_next()? {
+            return Ok(None);
         }
         let mut input = Decoder::new(&self.frame.body[self.at..]);
         let item = T::decode(&mut input).map_err(|error| CallError::undecodable(RESULT, &error))?;
@@ -100,11 +93,37 @@ impl Incoming {
         Ok(Some(item))
     }
 
+    /// Several encoded items at once, and their number. `None` at the end of the stream.
+    pub(super) fn next_encoded(&mut self) -> Result<Option<(u64, Vec<u8>)>, CallError<Never>> {
+        if !self.has_next()? {
+            return Ok(None);
+        }
+        let items = self.frame.body.split_off(self.at);
+        self.frame.body.clear();
+        self.at = 0;
+        Ok(Some((std::mem::take(&mut self.frame.count), items)))
+    }
+
+    /// Waits for an item. Returns whether there is one.
+    fn has_next(&mut self) -> Result<bool, CallError<Never>> {
+        while self.frame.count == 0 {
+            match self.frame.body.len() - self.at {
+                0 if self.frame.status == DONE => return Ok(false),
+                0 => self.receive()?,
+                left => {
+                    let cause = format!("{left} bytes are left over after the items of a frame");
+                    return Err(CallError::Undecodable { what: RESULT, cause });
+                }
+            }
+        }
+        Ok(true)
+    }
+
     /// Ready when [`next`](Self::next) need not wait for long.
     pub(crate) fn poll_arrived(&mut self, task: &Waker) -> Poll<()> {
         let has_items = self.frame.count > 0 || self.at < self.frame.body.len() || self.frame.status != MORE;
         let is_ready = has_items || self.sent.connection.link.is_forked();
-        if is_ready || !self.sent.slot.set_task_of_stream(task) {
+        if is_ready || !self.sent.connection.calls.set_task_of_stream(self.sent.number, task) {
             return Poll::Ready(());
         }
         self.sent.have_task_woken(self.patience.deadline)
@@ -112,8 +131,8 @@ impl Incoming {
 
     /// Waits for the next frame of items.
     fn receive(&mut self) -> Result<(), CallError<Never>> {
-        let Sent { connection, slot, number, .. } = &self.sent;
-        let take = || slot.with_arrived(|arrived| arrived.frames.pop_front());
+        let Sent { connection, number, .. } = &self.sent;
+        let take = || connection.calls.with_arrived(*number, |arrived| arrived.frames.pop_front()).flatten();
         let frame = connection.link.wait(&self.patience, take).map_err(lost)?;
         if frame.status != MORE && frame.status != DONE {
             let refused: Result<Refused, _> = farside_wire::decode(Decoder::new(&frame.body), 0);
@@ -125,7 +144,7 @@ impl Incoming {
         }
         self.consumed += 1;
         if frame.status == MORE && self.consumed >= WINDOW / 2 {
-            slot.with_arrived(|arrived| arrived.credit += self.consumed);
+            connection.calls.with_arrived(*number, |arrived| arrived.credit += self.consumed);
             // The next wait reports a failure.
             let _ = connection.link.send(Head::new(Kind::Credit, *number).with_value(self.consumed), &[]);
             self.consumed = 0;

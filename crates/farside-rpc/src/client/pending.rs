@@ -1,157 +1,28 @@
 //! [`Pending`]: a call that is under way.
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
+use std::{fmt, io, thread};
 
+use farside_sys::process::Origin;
 use farside_wire::{Decoder, Wire};
 use tracing::Span;
 
-use super::incoming::{self, Arrived, Incoming};
+use super::calls::recycle;
+use super::incoming::{self, Incoming};
 use super::stub::{Request, Stub};
 use super::{Connection, release_result};
 use crate::answer::{BY_BULK, MEMORY, STREAMED};
 use crate::bulk::Received;
 use crate::error::{CallError, Never, RESULT, Ran, Stage};
 use crate::frame::{Head, Kind};
-use crate::link::{Link, Patience, TransferError, WaitEnd, lock};
+use crate::link::{Cancellation, Link, Patience, TransferError, WaitEnd, lock};
 use crate::path::LinkEnd;
 use crate::remote::{Description, Holder, pull_described};
-
-/// The most memory for an answer that a slot keeps for the next call.
-const SPARE_BYTES_MAX: usize = 4096;
-
-/// Where the answer of a call arrives.
-#[derive(Debug, Default)]
-pub(super) struct Slot {
-    is_answered: AtomicBool,
-    /// The answer has begun a stream.
-    is_streaming: AtomicBool,
-    is_one_way: bool,
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    status: u8,
-    body: Vec<u8>,
-    /// The task that waits for the answer.
-    task: Option<Waker>,
-    is_given_up: bool,
-    /// What of a stream has arrived.
-    arrived: Arrived,
-    /// The memory that the server may access until a one-way call ends, once the call was left.
-    left: Option<Vec<u64>>,
-}
-
-/// What must be told of an answer.
-pub(super) enum Heard {
-    /// A thread that looks by itself.
-    Looks,
-    /// A task, which must be woken.
-    Task(Waker),
-    /// The call was given up.
-    GivenUp,
-    /// A one-way call, which has this memory exposed.
-    Left(Vec<u64>),
-}
-
-impl Slot {
-    pub(super) fn one_way() -> Self {
-        Self { is_one_way: true, ..Self::default() }
-    }
-
-    pub(super) fn is_one_way(&self) -> bool {
-        self.is_one_way
-    }
-
-    /// Whether it is the slot of a one-way call that was left to itself.
-    pub(super) fn is_left(&self) -> bool {
-        self.is_one_way && lock(&self.state).left.is_some()
-    }
-
-    /// Whether it can serve another call.
-    pub(super) fn is_plain(&self) -> bool {
-        !self.is_one_way && !self.is_streaming()
-    }
-
-    fn is_streaming(&self) -> bool {
-        self.is_streaming.load(Ordering::Relaxed)
-    }
-
-    /// Takes items of a stream in.
-    pub(super) fn add(&self, head: Head, body: &[u8]) -> Result<Heard, LinkEnd> {
-        if !self.is_streaming() {
-            return Err(LinkEnd::protocol("items before an answer"));
-        }
-        let mut state = lock(&self.state);
-        state.arrived.add(head, body)?;
-        Ok(state.task.take().map_or(Heard::Looks, Heard::Task))
-    }
-
-    /// Passes what of a stream has arrived to `use_it`.
-    pub(super) fn with_arrived<T>(&self, use_it: impl FnOnce(&mut Arrived) -> T) -> T {
-        use_it(&mut lock(&self.state).arrived)
-    }
-
-    /// Stores the answer.
-    #[inline]
-    pub(super) fn answer(&self, status: u8, body: &[u8]) -> Heard {
-        let mut state = lock(&self.state);
-        if let Some(exposed) = state.left.take() {
-            return Heard::Left(exposed);
-        }
-        if state.is_given_up {
-            return Heard::GivenUp;
-        }
-        if status & STREAMED != 0 {
-            self.is_streaming.store(true, Ordering::Relaxed);
-        }
-        state.status = status;
-        state.body.clear();
-        state.body.extend_from_slice(body);
-        // SYNC: pairs with the acquire load in `is_answered`.
-        self.is_answered.store(true, Ordering::Release);
-        state.task.take().map_or(Heard::Looks, Heard::Task)
-    }
-
-    #[inline]
-    fn is_answered(&self) -> bool {
-        self.is_answered.load(Ordering::Acquire)
-    }
-
-    /// Makes `task` the one to wake. Returns false if the answer is there.
-    pub(super) fn set_task(&self, task: &Waker) -> bool {
-        self.set_task_unless(task, |_| self.is_answered())
-    }
-
-    /// The same for the next items of a stream.
-    pub(super) fn set_task_of_stream(&self, task: &Waker) -> bool {
-        self.set_task_unless(task, |state| !state.arrived.is_empty())
-    }
-
-    fn set_task_unless(&self, task: &Waker, is_there: impl FnOnce(&State) -> bool) -> bool {
-        let mut state = lock(&self.state);
-        if is_there(&state) {
-            return false;
-        }
-        if !state.task.as_ref().is_some_and(|known| known.will_wake(task)) {
-            let known = state.task.replace(task.clone());
-            // To drop a task runs code of the program.
-            drop(state);
-            drop(known);
-        }
-        true
-    }
-
-    pub(super) fn take_task(&self) -> Option<Waker> {
-        lock(&self.state).task.take()
-    }
-}
 
 /// A call that is under way. Dropping it cancels the call.
 ///
@@ -218,37 +89,54 @@ enum Progress {
 impl Progress {
     /// Refuses to go on in a forked child, before it takes a lock.
     fn check_origin(&self) -> Result<(), CallError<Never>> {
-        let link = match self {
-            Self::Sent(sent) => &sent.connection.link,
-            Self::Elsewhere(awaited) => &awaited.link,
-            Self::Over => return Ok(()),
+        let is_forked = match self {
+            Self::Sent(sent) => sent.connection.link.is_forked(),
+            Self::Elsewhere(awaited) => !awaited.origin.is_here(),
+            Self::Over => false,
         };
-        if link.is_forked() { Err(lost(WaitEnd::Link(LinkEnd::Forked))) } else { Ok(()) }
+        if is_forked { Err(lost(WaitEnd::Link(LinkEnd::Forked))) } else { Ok(()) }
     }
 }
 
-/// A call whose answer takes system calls: the result is long, or the call is made again.
+/// A call that takes system calls beside its own: the client must connect, the result is long, or
+/// the call is made again.
 #[derive(Default)]
 struct Elsewhere {
     state: Mutex<(Option<Outcome>, Option<Waker>)>,
-    cancelled: Arc<AtomicBool>,
+    cancelled: Arc<Cancellation>,
 }
 
 /// What the caller has of such a call. Dropping it cancels the call.
 struct Awaited {
     elsewhere: Arc<Elsewhere>,
-    link: Arc<Link>,
+    origin: Origin,
+}
+
+impl Awaited {
+    /// Has a thread do `work`, and end the call with its outcome.
+    fn spawn(work: impl FnOnce(&Patience) -> Outcome + Send + 'static, deadline: Instant) -> io::Result<Self> {
+        let elsewhere = Arc::<Elsewhere>::default();
+        let done = elsewhere.clone();
+        let run = move || {
+            let patience = Patience { deadline, cancelled: Some(done.cancelled.clone()) };
+            done.end(work(&patience));
+        };
+        thread::Builder::new().name("farside rpc call".into()).spawn(run)?;
+        Ok(Self { elsewhere, origin: Origin::here() })
+    }
 }
 
 impl Drop for Awaited {
     fn drop(&mut self) {
-        if self.link.is_forked() {
-            return;
+        if self.origin.is_here() {
+            self.elsewhere.cancelled.set();
         }
-        self.elsewhere.cancelled.store(true, Ordering::Relaxed);
-        self.link.wake_waiting();
-        self.link.poke_leader();
     }
+}
+
+/// What a thread keeps of a result, for the caller to read.
+fn keep(status: u8, body: &[u8], beside: Option<Received>) -> Outcome {
+    Ok((status, body.to_vec(), beside))
 }
 
 type Outcome = Result<(u8, Vec<u8>, Option<Received>), CallError<Never>>;
@@ -256,12 +144,11 @@ type Outcome = Result<(u8, Vec<u8>, Option<Received>), CallError<Never>>;
 /// A call that was sent.
 pub(super) struct Sent {
     pub(super) connection: Arc<Connection>,
-    pub(super) slot: Arc<Slot>,
     pub(super) number: u64,
+    /// Whether its answer was taken, or it was left to itself.
+    pub(super) is_over: bool,
     /// The memory that the server may access until the call ends.
     pub(super) exposed: Vec<u64>,
-    /// The memory of an answer that was read. The slot gets it back.
-    pub(super) body: Vec<u8>,
     /// The deadline under which tasks wait for it.
     pub(super) watched: Option<Instant>,
     /// The time that each access to memory of the result has.
@@ -283,34 +170,18 @@ impl Drop for Sent {
         if let Some(deadline) = self.watched {
             calls.driver.forget(deadline, self.number);
         }
-        let may_wait = !self.slot.is_answered() || self.slot.is_streaming();
-        let was_waiting = may_wait && lock(&calls.waiting).remove(self.number).is_some();
-        if was_waiting {
-            // A server that is gone needs no word.
-            let _ = link.send(Head::new(Kind::Cancel, self.number), &[]);
-        }
-        let mut state = lock(&self.slot.state);
-        let task = state.task.take();
-        if was_waiting || self.slot.is_answered() {
-            release_result(link, state.status, &state.body);
-            state.status = 0;
-            if state.body.capacity() == 0 {
-                state.body = std::mem::take(&mut self.body);
+        if !self.is_over
+            && let Some(slot) = calls.remove(self.number)
+        {
+            if slot.is_under_way {
+                // A server that is gone needs no word.
+                let _ = link.send(Head::new(Kind::Cancel, self.number), &[]);
             }
-            if state.body.capacity() > SPARE_BYTES_MAX {
-                state.body = Vec::new();
+            if let Some((status, body)) = &slot.answer {
+                release_result(link, *status, body);
             }
-            self.slot.is_answered.store(false, Ordering::Relaxed);
-            drop(state);
-            lock(&calls.waiting).recycle(self.slot.clone());
-        } else {
-            // The answer is being received at this moment.
-            state.is_given_up = true;
-            drop(state);
         }
-        // To drop a task runs code of the program.
-        drop(task);
-        if self.slot.is_one_way() || calls.wanted.load(Ordering::Relaxed) > 0 {
+        if calls.wanted.load(Ordering::Relaxed) > 0 {
             link.wake_waiting();
             link.poke_leader();
         }
@@ -320,6 +191,26 @@ impl Drop for Sent {
 impl<T: Wire, E: Wire> Pending<T, E> {
     pub(super) fn new(stub: Stub, index: usize, request: Request, deadline: Instant, sent: Sent) -> Self {
         Self { stub, index, request, deadline, progress: Progress::Sent(sent), result: PhantomData }
+    }
+
+    /// Has a thread connect and make the call.
+    pub(super) fn elsewhere(
+        stub: Stub,
+        index: usize,
+        request: Request,
+        deadline: Instant,
+    ) -> Result<Self, CallError<E>> {
+        let (caller, outer) = (stub.clone(), Span::current());
+        let work = move |patience: &Patience| {
+            outer.in_scope(|| {
+                let sent = caller.send_request(index, &request, None, Instant::now(), patience);
+                caller.finish(index, &request, patience, sent, keep)
+            })
+        };
+        let awaited = Awaited::spawn(work, deadline);
+        let awaited = awaited.map_err(|error| CallError::Lost { ran: Ran::No, cause: LinkEnd::failed(&error) })?;
+        let (progress, request) = (Progress::Elsewhere(awaited), Request::default());
+        Ok(Self { stub, index, request, deadline, progress, result: PhantomData })
     }
 
     /// Waits for the answer.
@@ -334,9 +225,7 @@ impl<T: Wire, E: Wire> Pending<T, E> {
         let Self { stub, index, request, deadline, progress, .. } = self;
         progress.check_origin().map_err(|error| error.with_service(|never| match never {}))?;
         match progress {
-            Progress::Sent(sent) => {
-                stub.finish(index, &request, &Patience { deadline, cancelled: None }, Ok(sent), incoming::read)
-            }
+            Progress::Sent(sent) => stub.finish(index, &request, &Patience::until(deadline), Ok(sent), incoming::read),
             Progress::Elsewhere(awaited) => {
                 let thread = Arc::new(Unpark(std::thread::current()));
                 let waker = thread.into();
@@ -388,21 +277,19 @@ impl<T: Wire, E: Wire> Future for Pending<T, E> {
                 return Poll::Pending;
             }
             let Progress::Sent(sent) = std::mem::replace(&mut self.progress, Progress::Over) else { unreachable!() };
-            let patience = Patience { deadline, cancelled: None };
+            let patience = Patience::until(deadline);
             if sent.is_short(self.stub.is_idempotent(index)) {
                 return Poll::Ready(self.stub.finish(index, &self.request, &patience, Ok(sent), incoming::read));
             }
             // The rest takes system calls, or a new connection.
-            let elsewhere = Arc::<Elsewhere>::default();
-            let patience = Patience { cancelled: Some(elsewhere.cancelled.clone()), ..patience };
-            let awaited = Awaited { elsewhere: elsewhere.clone(), link: sent.connection.link.clone() };
-            let (stub, request, done) = (self.stub.clone(), std::mem::take(&mut self.request), elsewhere);
-            let keep = |status, body: &[u8], beside| Ok((status, body.to_vec(), beside));
-            let work = move || done.end(stub.finish(index, &request, &patience, Ok(sent), keep));
-            if let Err(error) = std::thread::Builder::new().name("farside rpc call".into()).spawn(work) {
-                return Poll::Ready(Err(CallError::Lost { ran: Ran::Maybe, cause: LinkEnd::failed(&error) }));
+            let (stub, request) = (self.stub.clone(), std::mem::take(&mut self.request));
+            let work = move |patience: &Patience| stub.finish(index, &request, patience, Ok(sent), keep);
+            match Awaited::spawn(work, deadline) {
+                Ok(awaited) => self.progress = Progress::Elsewhere(awaited),
+                Err(error) => {
+                    return Poll::Ready(Err(CallError::Lost { ran: Ran::Maybe, cause: LinkEnd::failed(&error) }));
+                }
             }
-            self.progress = Progress::Elsewhere(awaited);
         }
         match &self.progress {
             Progress::Elsewhere(awaited) => awaited.elsewhere.poll(context.waker()).map(read),
@@ -474,20 +361,21 @@ impl Sent {
     /// Wakes `task` when the answer is there, the deadline has passed or the connection has ended.
     /// Ready if that is so already.
     fn watch(&mut self, deadline: Instant, task: &Waker) -> Poll<()> {
-        if !self.slot.set_task(task) {
+        if !self.connection.calls.set_task(self.number, task) {
             return Poll::Ready(());
         }
         let is_over = self.have_task_woken(deadline).is_ready();
-        if is_over || self.slot.is_answered() { Poll::Ready(()) } else { Poll::Pending }
+        let is_answered = || self.connection.calls.status(self.number).is_some();
+        if is_over || is_answered() { Poll::Ready(()) } else { Poll::Pending }
     }
 
     /// Has the driver wake the task in the slot also at the deadline, and when the connection ends.
     /// Ready if that is so already, or if there is no driver.
     pub(super) fn have_task_woken(&mut self, deadline: Instant) -> Poll<()> {
-        let Self { connection, slot, number, watched, .. } = self;
+        let Self { connection, number, watched, .. } = self;
         if watched.is_none() {
-            if Connection::watch(connection, deadline, *number, slot).is_err() {
-                drop(slot.take_task());
+            if Connection::watch(connection, deadline, *number).is_err() {
+                drop(connection.calls.take_task(*number));
                 return Poll::Ready(());
             }
             *watched = Some(deadline);
@@ -498,22 +386,16 @@ impl Sent {
 
     /// Whether what is left to do takes no system call. The call is made again if it `may_again`.
     fn is_short(&self, may_again: bool) -> bool {
-        match self.slot.is_answered() {
-            true => lock(&self.slot.state).status & BY_BULK == 0,
-            false => !may_again || self.connection.link.end().is_none(),
+        match self.connection.calls.status(self.number) {
+            Some(status) => status & BY_BULK == 0,
+            None => !may_again || self.connection.link.end().is_none(),
         }
     }
 
     /// Leaves a one-way call to itself. Its answer is counted when it arrives.
     pub(super) fn leave(mut self) {
         let is_fetched = !self.exposed.is_empty();
-        let mut state = lock(&self.slot.state);
-        if !self.slot.is_answered() {
-            state.left = Some(std::mem::take(&mut self.exposed));
-            // No call has this number, so dropping this cancels none.
-            self.number = 0;
-        }
-        drop(state);
+        self.is_over = self.connection.calls.leave(self.number, &mut self.exposed);
         let Connection { link, calls, .. } = &*self.connection;
         if link.end().is_some() {
             calls.lose_one_way();
@@ -531,26 +413,21 @@ impl Sent {
         beside: Option<&Arc<Link>>,
         read: impl FnOnce(u8, &[u8], Option<Received>) -> R,
     ) -> Result<R, CallError<Never>> {
-        let Self { connection, slot, .. } = &self;
-        if !slot.is_answered() {
-            let look = || slot.is_answered().then_some(());
-            let waited = match beside {
-                None => connection.link.wait(patience, look),
-                Some(beside) => connection.link.wait_beside(patience, beside, look),
-            };
-            waited.map_err(lost)?;
-        }
-        let mut state = lock(&slot.state);
-        // What is long is released here.
-        let status = std::mem::take(&mut state.status);
-        let body = std::mem::take(&mut state.body);
-        drop(state);
+        let Connection { link, calls, .. } = &*self.connection;
+        let take = || calls.take_answer(self.number);
+        let taken = match beside {
+            None => link.wait(patience, take),
+            Some(beside) => link.wait_beside(patience, beside, take),
+        };
+        let (status, body) = taken.map_err(lost)?;
+        // A stream goes on. What is long is released here.
+        self.is_over = status & STREAMED == 0;
         if status & (BY_BULK | STREAMED | MEMORY) != 0 {
             let (body, beside) = self.unpack(status, &body, patience)?;
             return Ok(read(status & !(BY_BULK | STREAMED | MEMORY), &body, Some(beside)));
         }
         let result = read(status, &body, None);
-        self.body = body;
+        recycle(body);
         Ok(result)
     }
 
@@ -571,7 +448,7 @@ impl Sent {
         };
         if status & STREAMED != 0 {
             // The stream outlives what waits for the answer.
-            let patience = Patience { deadline: patience.deadline, cancelled: None };
+            let patience = Patience::until(patience.deadline);
             *lock(&received.stream) = Some(Incoming::new(self, patience));
         }
         Ok((body, received))

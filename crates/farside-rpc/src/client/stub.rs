@@ -3,7 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use farside_wire::{Encoder, Wire};
 use tracing::Span;
@@ -11,7 +11,7 @@ use tracing::Span;
 use super::incoming;
 use super::pending::{Pending, Sent};
 use super::{Client, Connection};
-use crate::answer::{BY_BULK, Bind, Bound, WITH_MEMORY};
+use crate::answer::{BIND, BY_BULK, Bind, Bound, WITH_MEMORY};
 use crate::area::Area;
 use crate::bulk::{Received, attached};
 use crate::call;
@@ -123,7 +123,8 @@ impl Stub {
         Self { parts: Arc::new(Parts { client, bound, ..Parts::clone(&self.parts) }) }
     }
 
-    /// Begins a call of the procedure `index`, counted in the order of the [`Signature`].
+    /// Begins a call of the procedure `index`, counted in the order of the [`Signature`]. See
+    /// [`Procedure::start`].
     ///
     /// # Errors
     /// [`CallError`], if the call could not be sent.
@@ -134,7 +135,12 @@ impl Stub {
     pub fn start<A: Wire, T: Wire, E: Wire>(&self, index: usize, arguments: &A) -> Result<Pending<T, E>, CallError<E>> {
         let (request, now) = (Request::new(arguments), Instant::now());
         let deadline = self.deadline(now);
-        match self.send_request(index, &request, now, deadline) {
+        let bound = self.bound(index, now);
+        // To connect may take long, and this thread may run tasks. A handler may wait.
+        if bound.is_none() && !call::is_handling() && self.parts.client.would_wait() {
+            return Pending::elsewhere(self.clone(), index, request, deadline);
+        }
+        match self.send_request(index, &request, bound, now, &Patience::until(deadline)) {
             Ok(sent) => {
                 sent.connection.watch_over_calls();
                 Ok(Pending::new(self.clone(), index, request, deadline, sent))
@@ -153,9 +159,9 @@ impl Stub {
     #[inline]
     pub fn call<A: Wire, T: Wire, E: Wire>(&self, index: usize, arguments: &A) -> Result<T, CallError<E>> {
         let (request, now) = (Request::new(arguments), Instant::now());
-        let deadline = self.deadline(now);
-        let sent = self.send_request(index, &request, now, deadline);
-        self.finish(index, &request, &Patience { deadline, cancelled: None }, sent, incoming::read)
+        let patience = Patience::until(self.deadline(now));
+        let sent = self.send_request(index, &request, self.bound(index, now), now, &patience);
+        self.finish(index, &request, &patience, sent, incoming::read)
     }
 
     /// Sends a call of the procedure `index`, and does not wait for its end. See
@@ -168,7 +174,9 @@ impl Stub {
     /// If there is no such procedure.
     pub fn send<A: Wire>(&self, index: usize, arguments: &A) -> Result<(), CallError<Never>> {
         let (request, now) = (Request { is_one_way: true, ..Request::new(arguments) }, Instant::now());
-        self.send_request(index, &request, now, self.deadline(now))?.leave();
+        // It goes out also if the call of this handler was cancelled.
+        let patience = Patience { deadline: self.deadline(now), cancelled: None };
+        self.send_request(index, &request, self.bound(index, now), now, &patience)?.leave();
         Ok(())
     }
 
@@ -200,32 +208,45 @@ impl Stub {
                 Ok(result) => return result,
                 Err(error) => error,
             };
-            let may_again = error.ran() == Ran::No || self.is_idempotent(index);
+            // What the handler has released is not there for a second time.
+            let has_memory = !request.memory.iter().any(|area| area.is_gone());
+            let may_again = (error.ran() == Ran::No || self.is_idempotent(index)) && has_memory;
             let now = Instant::now();
             let is_wanted = now < patience.deadline && !patience.is_cancelled();
             if !matches!(error, CallError::Lost { .. }) || !may_again || !is_wanted {
                 return Err(error.with_service(|never| match never {}));
             }
-            sent = self.send_request(index, request, now, patience.deadline);
+            sent = self.send_request(index, request, self.bound(index, now), now, patience);
         }
     }
 
-    /// Sends a call, on a new connection if the last one has ended.
+    /// Sends a call: where it is `bound`, or else on a new connection if the last one has ended. A
+    /// call that is cancelled before it could be sent does not run.
     #[inline]
     pub(super) fn send_request(
         &self,
         index: usize,
         request: &Request,
+        mut bound: Option<(Arc<Connection>, u32)>,
         mut now: Instant,
-        deadline: Instant,
+        patience: &Patience,
     ) -> Result<Sent, CallError<Never>> {
-        self.parts.client.check_origin()?;
+        let (deadline, mut pause) = (patience.deadline, Duration::ZERO);
         loop {
-            let sent = self
-                .bind(index, now, deadline)
-                .and_then(|(connection, number)| send(connection, number, self.parts.provider, request, now, deadline));
+            let bound_now = bound.map_or_else(|| self.bind_anew(index, patience), Ok);
+            let sent = if patience.is_cancelled() {
+                Err(CallError::Cancelled)
+            } else {
+                bound_now.and_then(|(at, number)| send(at, number, self.parts.provider, request, now, deadline))
+            };
             match sent {
-                Err(CallError::Lost { ran: Ran::No, .. }) if Instant::now() < deadline => now = Instant::now(),
+                Err(CallError::Lost { ran: Ran::No, .. }) if Instant::now() + pause < deadline => {
+                    // A connection that ends at once is not made without end.
+                    std::thread::sleep(pause);
+                    pause = (2 * pause).clamp(Duration::from_millis(1), Duration::from_millis(100));
+                    now = Instant::now();
+                    bound = self.bound(index, now);
+                }
                 Ok(mut sent) => {
                     sent.span = self.span(index, &sent);
                     return Ok(sent);
@@ -249,24 +270,26 @@ impl Stub {
         )
     }
 
-    /// The connection, and the number of a procedure there.
+    /// The connection, and the number of a procedure there, if both are known.
     #[inline]
-    fn bind(&self, index: usize, now: Instant, deadline: Instant) -> Result<(Arc<Connection>, u32), CallError<Never>> {
+    pub(super) fn bound(&self, index: usize, now: Instant) -> Option<(Arc<Connection>, u32)> {
+        // A forked child must not take the lock. It hears why when it connects.
+        self.parts.client.check_origin().ok()?;
         let bound = lock(&self.parts.bound);
         if let Some(Binding { connection, procedures }) = &*bound
             && let Bound::Procedure { number } = procedures[index]
             && connection.is_alive(now)
         {
-            return Ok((connection.clone(), number));
+            return Some((connection.clone(), number));
         }
-        drop(bound);
-        self.bind_anew(index, deadline)
+        None
     }
 
+    /// Connects if there is no connection, and asks the server for the number of a procedure.
     #[cold]
-    fn bind_anew(&self, index: usize, deadline: Instant) -> Result<(Arc<Connection>, u32), CallError<Never>> {
-        let connection = self.parts.client.connection(deadline)?;
-        let procedures = self.ask(&connection, deadline).map_err(|error| match error {
+    fn bind_anew(&self, index: usize, patience: &Patience) -> Result<(Arc<Connection>, u32), CallError<Never>> {
+        let connection = self.parts.client.connection(patience)?;
+        let procedures = self.ask(&connection, patience).map_err(|error| match error {
             // The call itself was not sent.
             CallError::Lost { cause, .. } => CallError::Lost { ran: Ran::No, cause },
             CallError::Deadline { .. } => CallError::Deadline { stage: Stage::Sending },
@@ -285,13 +308,13 @@ impl Stub {
     }
 
     /// Asks the server for the numbers of the procedures.
-    fn ask(&self, connection: &Arc<Connection>, deadline: Instant) -> Result<Arc<[Bound]>, CallError<Never>> {
+    fn ask(&self, connection: &Arc<Connection>, patience: &Patience) -> Result<Arc<[Bound]>, CallError<Never>> {
         let procedures = self.parts.signature.procedures.iter();
         let procedures = procedures.map(|expected| (expected.name.clone(), expected.shape.clone())).collect();
         let bind = Bind { service: self.parts.signature.service.clone(), provider: self.parts.provider, procedures };
         let request = Request { arguments: farside_wire::encode(&bind, Vec::new()), ..Request::default() };
-        let sent = send(connection.clone(), 0, 0, &request, Instant::now(), deadline)?;
-        let bound: Vec<Bound> = sent.finish(&Patience { deadline, cancelled: None }, None, incoming::read)??;
+        let sent = send(connection.clone(), BIND, 0, &request, Instant::now(), patience.deadline)?;
+        let bound: Vec<Bound> = sent.finish(patience, None, incoming::read)??;
         if bound.len() != self.parts.signature.procedures.len() {
             let cause = format!("{} answers for {} names", bound.len(), self.parts.signature.procedures.len());
             return Err(CallError::Undecodable { what: crate::error::RESULT, cause });
@@ -316,17 +339,9 @@ fn send(
         return Err(CallError::TooLarge { what: ARGUMENTS, bytes, max });
     }
     let time = deadline.saturating_duration_since(now);
-    let (number, slot) = connection.register(*is_one_way, &Patience { deadline, cancelled: None })?;
-    let mut sent = Sent {
-        connection,
-        slot,
-        number,
-        exposed: Vec::new(),
-        body: Vec::new(),
-        watched: None,
-        time,
-        span: Span::none(),
-    };
+    let number = connection.register(*is_one_way, &Patience::until(deadline))?;
+    let mut sent =
+        Sent { connection, number, is_over: false, exposed: Vec::new(), watched: None, time, span: Span::none() };
     let link = &sent.connection.link;
     let mut head = Head::new(Kind::Call, number).with_value(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
     (head.procedure, head.provider) = (procedure, provider);
@@ -373,7 +388,9 @@ impl<A: Wire, T: Wire, E: Wire> Procedure<A, T, E> {
         Self { stub, types: PhantomData }
     }
 
-    /// Begins a call.
+    /// Begins a call. If the client has no connection, a thread of the library connects and makes
+    /// the call, so a task is not held up. What goes wrong there is the call's result. A handler
+    /// connects by itself. Calls that begin later may be sent before.
     ///
     /// # Errors
     /// [`CallError`], if the call could not be sent. [`CallError::Busy`], at once, if as many calls

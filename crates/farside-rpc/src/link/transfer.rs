@@ -23,15 +23,26 @@ use crate::table::index;
 /// The number of `Fetch`es, or of settled pieces, that are under way at once.
 const WINDOW: usize = 4;
 
+/// From this size on, a copy keeps other threads from the CPU for a while.
+const LONG_COPY_BYTES: u64 = 256 << 10;
+
+/// Gives the CPU to other threads after a long copy: one of them may have a short call to answer,
+/// and would otherwise wait until the scheduler takes the CPU from this thread.
+pub(super) fn let_others_run(copied: u64) {
+    if copied >= LONG_COPY_BYTES {
+        std::thread::yield_now();
+    }
+}
+
 /// Why a transfer failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransferError {
     /// The memory was taken back: the call has ended at its caller.
-    #[error("the memory is gone: the call has ended at its caller")]
+    #[error("the memory is gone: the call has ended at its caller; transfer before the answer, and release it after")]
     Gone,
     /// The range is not inside the memory.
-    #[error("the range {offset}..{} is not inside the memory of {memory_bytes} bytes", offset.saturating_add(*bytes))]
+    #[error("the range {offset}..{} is not inside the memory of {memory_bytes} bytes; ask for its size first", offset.saturating_add(*bytes))]
     OutOfRange {
         /// The start of the range.
         offset: u64,
@@ -41,13 +52,13 @@ pub enum TransferError {
         memory_bytes: u64,
     },
     /// The peer does not allow writing.
-    #[error("the memory may only be read")]
+    #[error("the memory may only be read; have the caller lend it for writing, as Bulk<Write>")]
     ReadOnly,
     /// The peer has too much to send already.
     #[error("the peer has too many transfers under way; run fewer at once")]
     Crowded,
     /// The peer could not read this side's memory.
-    #[error("the peer could not read this side's memory directly")]
+    #[error("the peer could not read this side's memory directly; use bulk::Memory, which both sides map")]
     Unreadable,
     /// There is no memory for what was to be pulled.
     #[error("no memory for {bytes} bytes; pull pieces")]
@@ -56,10 +67,10 @@ pub enum TransferError {
         bytes: u64,
     },
     /// The deadline of the call passed.
-    #[error("the deadline passed during a transfer")]
+    #[error("the deadline passed during a transfer; allow the call more time with Client::deadline")]
     Deadline,
     /// The call was cancelled.
-    #[error("the call was cancelled during a transfer")]
+    #[error("the call was cancelled during a transfer, by its caller or because the server ended")]
     Cancelled,
     /// The connection has ended.
     #[error("{0}")]
@@ -89,7 +100,8 @@ impl From<WaitEnd> for TransferError {
 
 fn failed(status: u8) -> TransferError {
     match status {
-        OUT_OF_RANGE => TransferError::OutOfRange { offset: 0, bytes: 0, memory_bytes: 0 },
+        // This side has compared the range with the peer's description.
+        OUT_OF_RANGE => LinkEnd::protocol("it refuses a part of the memory that it described").into(),
         READ_ONLY => TransferError::ReadOnly,
         CROWDED => TransferError::Crowded,
         UNREADABLE => TransferError::Unreadable,
@@ -279,6 +291,7 @@ impl Link {
                 }
             })?;
             skip += piece.len();
+            let_others_run(piece.len() as u64);
         }
         Ok(())
     }
@@ -299,6 +312,7 @@ impl Link {
             let mut at = 0;
             while at < bytes {
                 if unchecked >= FETCH_BYTES_MAX as usize {
+                    let_others_run(unchecked as u64);
                     unchecked = 0;
                     if Instant::now() >= patience.deadline {
                         return Err(TransferError::Deadline);
@@ -314,6 +328,7 @@ impl Link {
                 (at, done, unchecked) = (at + piece, done + piece, unchecked + piece);
             }
         }
+        let_others_run(unchecked as u64);
         if direct.is_marked(index(number), number) { Ok(()) } else { Err(TransferError::Gone) }
     }
 

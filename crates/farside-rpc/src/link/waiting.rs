@@ -3,12 +3,12 @@
 //! On a client, the first thread that waits *leads*: it receives the frames of all threads. The
 //! others follow: they sleep until their own answer has come or the leader has left, and then one
 //! of them leads. So a single caller receives its answer without a switch between threads. On a
-//! server, a loop leads.
+//! server, and on a client on tokio, a loop leads.
 
 use std::cell::Cell;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Arc, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use farside_sys::net::{Interest, wait_ready};
@@ -23,12 +23,64 @@ pub(crate) struct Patience {
     /// When it gives up.
     pub(crate) deadline: Instant,
     /// Set when what it waits for is no longer wanted.
-    pub(crate) cancelled: Option<Arc<AtomicBool>>,
+    pub(crate) cancelled: Option<Arc<Cancellation>>,
 }
 
 impl Patience {
+    /// Waits until `deadline`. In a handler, the wait also ends when its call is cancelled.
+    #[inline]
+    pub(crate) fn until(deadline: Instant) -> Self {
+        Self { deadline, cancelled: call::cancellation() }
+    }
+
     pub(crate) fn is_cancelled(&self) -> bool {
-        self.cancelled.as_ref().is_some_and(|cancelled| cancelled.load(Ordering::Relaxed))
+        self.cancelled.as_ref().is_some_and(|cancelled| cancelled.is_set())
+    }
+}
+
+/// Whether a call was cancelled, and where its handler waits.
+#[derive(Debug, Default)]
+pub(crate) struct Cancellation {
+    is_set: AtomicBool,
+    /// The links on which threads wait until it is set, among other things.
+    waits: Mutex<Vec<Arc<Link>>>,
+}
+
+impl Cancellation {
+    pub(crate) fn is_set(&self) -> bool {
+        self.is_set.load(Ordering::Relaxed)
+    }
+
+    /// Sets it, and wakes the threads that wait.
+    pub(crate) fn set(&self) {
+        self.is_set.store(true, Ordering::Relaxed);
+        // A thread enters its link under the lock before it looks at the flag. Either it is found
+        // here, or it sees the flag.
+        let links = lock(&self.waits).clone();
+        for link in links {
+            link.wake_waiting();
+            link.poke_leader();
+        }
+    }
+
+    fn enter<'a>(&'a self, link: &'a Arc<Link>) -> Entered<'a> {
+        lock(&self.waits).push(link.clone());
+        Entered { cancellation: self, link }
+    }
+}
+
+/// A thread that waits on a link, as long as it does.
+struct Entered<'a> {
+    cancellation: &'a Cancellation,
+    link: &'a Arc<Link>,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        let mut waits = lock(&self.cancellation.waits);
+        if let Some(place) = waits.iter().position(|link| Arc::ptr_eq(link, self.link)) {
+            waits.swap_remove(place);
+        }
     }
 }
 
@@ -71,12 +123,16 @@ impl Link {
         if self.is_forked() {
             return Err(WaitEnd::Link(LinkEnd::Forked));
         }
+        let mut entered = None;
         loop {
             if let Some(found) = look() {
                 return Ok(found);
             }
             if let Some(end) = self.end() {
                 return look().ok_or_else(|| WaitEnd::Link(end.clone()));
+            }
+            if let (Some(cancelled), None) = (&patience.cancelled, &entered) {
+                entered = Some(cancelled.enter(self));
             }
             if patience.is_cancelled() {
                 return Err(WaitEnd::Cancelled);
@@ -118,7 +174,8 @@ impl Link {
     }
 
     fn may_lead(&self) -> bool {
-        !(self.limits.has_loop || self.limits.serves && FOLLOWS_TURNS.get())
+        let follows = self.limits.has_loop || self.limits.serves && FOLLOWS_TURNS.get();
+        !follows && self.path.may_receive()
     }
 
     /// Whether this thread is in a handler of a server in turns, and so must receive by itself what
@@ -136,21 +193,23 @@ impl Link {
     ) -> Option<T> {
         // No other thread leads now.
         self.led.store(self.led.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-        let mut looks = 0;
+        let mut looks: u32 = 0;
         let mut idle_since = None;
         loop {
             let count = self.step(scratch).ok()?;
-            if let Some(found) = look() {
+            looks = looks.wrapping_add(1);
+            let is_quick = count == 0 && !self.limits.spin.is_zero() && !looks.is_multiple_of(LOOKS_PER_CLOCK);
+            // Little but frames brings what the thread waits for.
+            if !is_quick && let Some(found) = look() {
                 return Some(found);
             }
-            looks += 1;
             if count > 0 {
                 idle_since = None;
                 // The frames were for other threads.
                 self.tell_followers();
             }
             std::hint::spin_loop();
-            if looks % LOOKS_PER_CLOCK != 0 && !self.limits.spin.is_zero() {
+            if is_quick {
                 continue;
             }
             if count > 0 && !looks.is_multiple_of(LOOKS_PER_CLOCK) {
@@ -180,6 +239,19 @@ impl Link {
             Err(TryLockError::Poisoned(lead)) => Some(lead.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
+    }
+
+    /// Receives what has arrived, for the loop of a client. Returns the number of frames.
+    ///
+    /// # Errors
+    /// [`LinkEnd`] once the link has ended.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn receive(self: &Arc<Self>) -> Result<usize, LinkEnd> {
+        let received = self.step(&mut lock(&self.lead));
+        if received != Ok(0) {
+            self.tell_followers();
+        }
+        received
     }
 
     /// Receives what has arrived, unless another thread receives. Returns whether the link goes on.

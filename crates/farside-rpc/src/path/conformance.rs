@@ -18,7 +18,7 @@ use crate::greeting::Tokens;
 const TOKEN: (&str, &str) = ("conformance", "the two ends of a test");
 const PATIENCE: Duration = Duration::from_secs(60);
 
-type Ends = [Box<dyn Path>; 2];
+pub(crate) type Ends = [Box<dyn Path>; 2];
 
 /// The client's and the server's end of a connection.
 fn connect(address: &str, rdma: Option<&Rdma>) -> Ends {
@@ -67,6 +67,15 @@ fn simulate() -> Ends {
 
 /// Runs a check over each path, in both directions.
 fn everywhere(name: &str, check: impl Fn(&Ends)) {
+    with_each(name, |make| {
+        check(&make());
+        let [client, server] = make();
+        check(&[server, client]);
+    });
+}
+
+/// Passes a function that makes the two ends of each path.
+pub(crate) fn with_each(name: &str, pass: impl Fn(&dyn Fn() -> Ends)) {
     let shm = format!("shm:conformance-{name}-{}", std::process::id());
     let (tcp, rdma) = ("tcp://127.0.0.1:0", Rdma::over("tcp").at([127, 0, 0, 1].into()));
     let (by_shm, by_tcp, by_rdma) = (|| connect(&shm, None), || connect(tcp, None), || connect(tcp, Some(&rdma)));
@@ -74,11 +83,7 @@ fn everywhere(name: &str, check: impl Fn(&Ends)) {
     if !farside_testbed::is_left_out("fabric") {
         makers.push(&by_rdma);
     }
-    for make in makers {
-        check(&make());
-        let [client, server] = make();
-        check(&[server, client]);
-    }
+    makers.into_iter().for_each(pass);
 }
 
 fn frame(number: u64) -> Head {

@@ -125,8 +125,7 @@ pub(crate) struct ShmPath {
     /// The bytes in the backlog. Changed under the lock of `out`.
     backlog_bytes: AtomicUsize,
     ring: Mutex<RingReceiver>,
-    /// The wait that was prepared.
-    sleep: Mutex<Option<SleepToken>>,
+    sleep: Mutex<Sleep>,
     looks: AtomicU32,
     has_ended: AtomicBool,
     is_closed_here: AtomicBool,
@@ -136,6 +135,14 @@ pub(crate) struct ShmPath {
     shared_by_peer: Mutex<HashMap<u64, Arc<Allocated>>>,
     /// Read by the peer.
     _secret: Box<[u8; 16]>,
+}
+
+#[derive(Debug, Default)]
+struct Sleep {
+    /// The wait that was prepared.
+    token: Option<SleepToken>,
+    /// Whether a wait has ended since the waker was reset.
+    may_be_rung: bool,
 }
 
 #[derive(Debug)]
@@ -151,17 +158,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl ShmPath {
     /// Begins the path after the greeting.
     pub(crate) fn new(
-        Offer { shared, secret }: Offer,
+        Offer { mut shared, secret }: Offer,
         Wakers { own, peer: peer_waker }: Wakers,
         socket: MessageSocket,
         peer: PeerIdentity,
         peer_secret: Secret,
     ) -> Self {
+        shared.close_fd();
         Self {
             out: Mutex::new(Out { ring: shared.sender(), backlog: VecDeque::new() }),
             backlog_bytes: AtomicUsize::new(0),
             ring: Mutex::new(shared.receiver()),
-            sleep: Mutex::new(None),
+            sleep: Mutex::default(),
             looks: AtomicU32::new(0),
             has_ended: AtomicBool::new(false),
             is_closed_here: AtomicBool::new(false),
@@ -178,7 +186,8 @@ impl ShmPath {
     fn end(&self) -> Option<LinkEnd> {
         match () {
             () if self.is_closed_here.load(Ordering::Relaxed) => Some(LinkEnd::Here),
-            () if self.has_ended.load(Ordering::Relaxed) => Some(LinkEnd::ByPeer),
+            // SYNC: pairs with `note_end`: what the peer sent before its end is in the ring.
+            () if self.has_ended.load(Ordering::Acquire) => Some(LinkEnd::ByPeer),
             () => None,
         }
     }
@@ -291,6 +300,8 @@ impl Path for ShmPath {
 
     #[inline]
     fn receive(&self, scratch: &mut Vec<u8>, max: usize, take: &mut dyn FnMut(Head, &[u8])) -> Result<usize, LinkEnd> {
+        // Another thread may note the end at any time. What arrived before it comes first.
+        let end = self.end();
         let mut ring = lock(&self.ring);
         let mut count = 0;
         while count < max {
@@ -321,7 +332,7 @@ impl Path for ShmPath {
             self.ring_peer();
         }
         if count == 0 {
-            if let Some(end) = self.end() {
+            if let Some(end) = end {
                 return Err(end);
             }
             // One thread receives, so no look is lost.
@@ -335,6 +346,11 @@ impl Path for ShmPath {
     }
 
     fn prepare_sleep(&self) -> bool {
+        let mut sleep = lock(&self.sleep);
+        // Here and not after the wait, when the peer waits for this side.
+        if std::mem::take(&mut sleep.may_be_rung) {
+            self.own_waker.reset();
+        }
         let bell = self.shared.doorbell(self.shared.end());
         let token = bell.prepare(Fencing::Mutual, || {});
         let may_receive = !lock(&self.ring).is_empty() || self.end().is_some();
@@ -346,14 +362,15 @@ impl Path for ShmPath {
             bell.cancel(token);
             return false;
         }
-        *lock(&self.sleep) = Some(token);
+        sleep.token = Some(token);
         true
     }
 
     fn end_sleep(&self) {
-        let Some(token) = lock(&self.sleep).take() else { return };
+        let mut sleep = lock(&self.sleep);
+        let Some(token) = sleep.token.take() else { return };
+        sleep.may_be_rung = true;
         self.shared.doorbell(self.shared.end()).cancel(token);
-        self.own_waker.reset();
     }
 
     fn look(&self) {
@@ -369,7 +386,7 @@ impl Path for ShmPath {
     }
 
     fn note_end(&self) {
-        self.has_ended.store(true, Ordering::Relaxed);
+        self.has_ended.store(true, Ordering::Release);
     }
 
     fn close(&self) {

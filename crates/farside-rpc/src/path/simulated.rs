@@ -161,15 +161,35 @@ impl Network {
         }))
     }
 
+    /// Ends a connection, of which a number of an end is given. Both ends hear of it at once.
+    pub(crate) fn cut(&self, end: u64) {
+        let mut state = lock(&self.state);
+        for number in [end, peer_of(end)] {
+            let now_ns = state.now_ns;
+            let Some(end) = state.ends.get_mut(&number) else { continue };
+            end.under_way.clear();
+            end.arrived.clear();
+            end.backlog.clear();
+            (end.bytes, end.backlog_bytes) = (0, 0);
+            end.has_ended = true;
+            state.schedule(now_ns, number);
+        }
+    }
+
     /// The time since the network's beginning.
     pub(crate) fn now(&self) -> Duration {
         Duration::from_nanos(lock(&self.state).now_ns)
     }
 
+    /// Whether the calling thread lets time pass.
+    fn is_led_here(&self) -> bool {
+        std::thread::current().id() == self.thread
+    }
+
     /// Lets time pass until something arrives, and has it worked on. Returns false if nothing is
     /// under way, or if the calling thread is not the one of the simulation.
     pub(crate) fn pass_time(&self) -> bool {
-        if std::thread::current().id() != self.thread {
+        if !self.is_led_here() {
             return false;
         }
         let arrived = lock(&self.state).arrive();
@@ -383,6 +403,10 @@ impl Path for SimulatedPath {
 
     fn pass_time(&self) -> bool {
         self.network.pass_time()
+    }
+
+    fn may_receive(&self) -> bool {
+        self.network.is_led_here()
     }
 
     fn descriptors(&self) -> (BorrowedFd<'_>, Option<BorrowedFd<'_>>) {

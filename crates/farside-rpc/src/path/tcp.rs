@@ -149,13 +149,10 @@ impl Path for TcpPath {
     }
 
     fn receive(&self, scratch: &mut Vec<u8>, max: usize, take: &mut dyn FnMut(Head, &[u8])) -> Result<usize, LinkEnd> {
-        {
-            // A sender that found no room may hold the lock. The descriptor reports the room once.
-            let mut backlog = lock(&self.backlog);
-            if !backlog.is_empty() {
-                self.flush(&mut backlog)?;
-            }
-        }
+        // A sender that found no room may hold the lock. The descriptor reports the room once.
+        let mut backlog = lock(&self.backlog);
+        let flushed = if backlog.is_empty() { Ok(()) } else { self.flush(&mut backlog).map(drop) };
+        drop(backlog);
         let mut partial = lock(&self.partial);
         let before = partial.len();
         if scratch.len() < before + READ_BYTES {
@@ -167,7 +164,8 @@ impl Path for TcpPath {
             Some(_) => 0,
             None => match self.read(&mut scratch[before..])? {
                 Some(bytes) => bytes,
-                None => return Ok(0),
+                // What arrived before the end of the connection came first.
+                None => return flushed.map(|()| 0),
             },
         };
         let mut left = &scratch[..before + read];

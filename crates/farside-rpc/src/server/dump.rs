@@ -71,9 +71,9 @@ pub struct CallDump {
     pub peer: String,
     /// `service/provider/procedure`.
     pub procedure: String,
-    /// How long it waited for a thread, or has waited so far.
+    /// How long it waited for a thread or its long arguments, or has waited so far.
     pub queued: Duration,
-    /// How long it has run. `None` while it waits for a thread.
+    /// How long its handler has run. `None` if it has not begun.
     pub running: Option<Duration>,
     /// The time until its deadline.
     pub time_left: Duration,

@@ -77,7 +77,7 @@ pub struct ProcedureStats {
     pub p99: Duration,
     /// The longest time from arrival to answer.
     pub max: Duration,
-    /// The time that all timed calls together waited for a thread.
+    /// The time that all timed calls together waited for a thread, or for their long arguments.
     pub queued: Duration,
     /// The time that all timed calls together ran.
     pub running: Duration,

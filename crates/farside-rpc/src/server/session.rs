@@ -4,9 +4,9 @@ use std::any::Any;
 use std::cell::Cell;
 use std::collections::{HashMap, hash_map};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
-use std::task::Waker;
+use std::task::Wake;
 use std::time::{Duration, Instant};
 
 use farside_wire::{Decoder, Wire};
@@ -18,12 +18,12 @@ use super::registry::Entry;
 use super::streaming::Streaming;
 use super::task::Task;
 use super::times::Times;
-use crate::answer::{BY_BULK, CALLS_OF_ONE, DONE, FAILED, MEMORY, REFUSED, Refused, STREAMED, WITH_MEMORY};
+use crate::answer::{BIND, BY_BULK, CALLS_OF_ONE, DONE, FAILED, MEMORY, REFUSED, Refused, STREAMED, WITH_MEMORY};
 use crate::area::Area;
 use crate::bulk::Received;
 use crate::call::{self, Call};
 use crate::frame::{BODY_BYTES_MAX, Head, Kind};
-use crate::link::{Link, TransferError, Upper, lock};
+use crate::link::{Cancellation, Link, TransferError, Upper, lock};
 use crate::path::LinkEnd;
 use crate::peer::Peer;
 use crate::remote::{self, Description, Holder};
@@ -53,8 +53,6 @@ pub(super) struct Session {
     /// Those of them whose answers were sent, and whose streams have not ended.
     streams: Mutex<HashMap<u64, Arc<Streaming>>>,
     pub(super) holdings: Arc<Holdings>,
-    /// For inline calls, which nothing cancels: the receiving thread runs them.
-    never: Arc<AtomicBool>,
 }
 
 /// A call that was accepted.
@@ -62,10 +60,10 @@ struct Running {
     procedure: u32,
     arrived: Instant,
     deadline: Instant,
-    /// When a thread took it.
+    /// When its handler began.
     started: Option<Instant>,
-    cancelled: Arc<AtomicBool>,
-    /// Its `async` handler.
+    cancelled: Arc<Cancellation>,
+    /// The task in which it waits without a thread.
     task: Weak<Task>,
     /// What came with it, and its long arguments.
     _held: Hold,
@@ -73,10 +71,13 @@ struct Running {
 }
 
 impl Running {
-    /// Cancels the call. The task that is returned must hear of it.
-    fn cancel(&self) -> Option<Waker> {
-        self.cancelled.store(true, Ordering::Relaxed);
-        self.task.upgrade().map(Waker::from)
+    /// What cancels the call. It wakes threads, so the lock of the calls must be free by then.
+    fn canceller(&self) -> impl FnOnce() + use<> {
+        let (cancelled, task) = (self.cancelled.clone(), self.task.clone());
+        move || {
+            cancelled.set();
+            task.upgrade().into_iter().for_each(Wake::wake);
+        }
     }
 
     /// Counts the times of the call, which is over.
@@ -108,14 +109,14 @@ impl Session {
         let (running, streams) = (Mutex::default(), Mutex::default());
         let connection = Held::of_connection(shared.connection_bytes_max);
         let holdings = Arc::new(Holdings { connection, server: shared.held.clone() });
-        Self { shared, number, peer: Arc::new(peer), running, streams, holdings, never: Arc::default() }
+        Self { shared, number, peer: Arc::new(peer), running, streams, holdings }
     }
 
     /// Passes each call that was accepted and not answered to `take`, but for inline ones.
     pub(super) fn each_underway(&self, mut take: impl FnMut(Underway)) {
         for running in lock(&self.running).values() {
             let Running { procedure, arrived, deadline, started, .. } = *running;
-            let is_cancelled = running.cancelled.load(Ordering::Relaxed);
+            let is_cancelled = running.cancelled.is_set();
             take(Underway { arrived, procedure, deadline, started, is_cancelled });
         }
     }
@@ -136,9 +137,8 @@ impl Upper for Handle {
         match head.kind {
             Kind::Call => self.0.accept(link, head, body),
             Kind::Cancel => {
-                let task = lock(&self.0.running).get(&head.id).and_then(Running::cancel);
-                task.into_iter().for_each(Waker::wake);
-                link.wake_waiting();
+                let canceller = lock(&self.0.running).get(&head.id).map(Running::canceller);
+                canceller.into_iter().for_each(|cancel| cancel());
                 if let Some(stream) = self.0.stream(head.id) {
                     stream.unpark();
                 }
@@ -151,8 +151,8 @@ impl Upper for Handle {
     }
 
     fn ended(&self, _: &LinkEnd) {
-        let tasks: Vec<_> = lock(&self.0.running).values().filter_map(Running::cancel).collect();
-        tasks.into_iter().for_each(Waker::wake);
+        let cancellers: Vec<_> = lock(&self.0.running).values().map(Running::canceller).collect();
+        cancellers.into_iter().for_each(|cancel| cancel());
         let streams: Vec<_> = lock(&self.0.streams).values().cloned().collect();
         streams.iter().for_each(Streaming::unpark);
     }
@@ -185,11 +185,11 @@ impl Session {
         if self.shared.is_closing.load(Ordering::Relaxed) {
             return refuse(link, head, Refused::ShuttingDown);
         }
-        let arrived = Instant::now();
-        let deadline = arrived + Duration::from_micros(head.value).min(self.shared.max_time.min(TIME_MAX));
+        let time = Duration::from_micros(head.value).min(self.shared.max_time.min(TIME_MAX));
         let is_inline = entry.procedure.handling == Handling::Inline;
         let is_built_in = self.shared.registry.is_built_in(head.procedure);
-        if is_inline && head.status != 0 && is_built_in {
+        // The names and types of a large service are long.
+        if is_inline && head.status != 0 && is_built_in && head.procedure != BIND {
             return Err(LinkEnd::protocol("a call of a built-in procedure with bulk data"));
         }
         // Who looks after a server is answered also when it holds too much.
@@ -197,18 +197,22 @@ impl Session {
             return refuse_counted(link, head, entry, busy);
         }
         if is_inline && head.status == 0 {
-            let incoming = Incoming { head, call: self.call(head, entry, deadline, self.never.clone()) };
-            let outcome = self.run(link, &incoming, entry, body);
-            let [done, failed] =
-                [&entry.counters.done, &entry.counters.failed].map(|count| count.load(Ordering::Relaxed));
-            let ended = done + failed;
-            if ended < TIMED_AT_FIRST || ended.is_multiple_of(TIMED_LATER) {
+            let counters = &entry.counters;
+            let [done, failed] = [&counters.done, &counters.failed].map(|count| count.load(Ordering::Relaxed));
+            let before = done + failed;
+            let is_timed = before < TIMED_AT_FIRST || before.is_multiple_of(TIMED_LATER);
+            let arrived = is_timed.then(Instant::now);
+            let incoming = Incoming { head, call: self.call(head, entry, time) };
+            let outcome = self.run(link, &incoming, entry, body, None);
+            if let Some(arrived) = arrived {
                 // The caller may look at the times as soon as it has the answer.
-                entry.counters.times.record(arrived, arrived, Instant::now());
+                counters.times.record(arrived, arrived, Instant::now());
             }
             return self.conclude(link, head, entry, outcome);
         }
-        let cancelled = Arc::new(AtomicBool::new(false));
+        let arrived = Instant::now();
+        let deadline = arrived + time;
+        let cancelled = Arc::<Cancellation>::default();
         {
             let mut running = lock(&self.running);
             let limit = u64::from(self.shared.policy.calls_max);
@@ -242,16 +246,20 @@ impl Session {
                 }
             }
         }
-        let incoming = Incoming { head, call: self.call(head, entry, deadline, cancelled) };
+        let incoming = Incoming { head, call: self.call(head, entry, time).until(deadline, cancelled) };
         let (session, link, body) = (self.clone(), link.clone(), body.to_vec());
         let work = move || {
-            let (entry, started) = (session.entry(head), Instant::now());
-            if let Some(running) = lock(&session.running).get_mut(&head.id) {
-                running.started = Some(started);
-            }
-            let outcome = match incoming.call.expiry(started) {
+            let now = Instant::now();
+            let outcome = match incoming.call.expiry(now) {
                 Some(why) => Err(why),
-                None => session.run(&link, &incoming, entry, &body),
+                None if head.status & BY_BULK == 0 => {
+                    session.note_start(head, now);
+                    session.run(&link, &incoming, session.entry(head), &body, None)
+                }
+                None => {
+                    let later = session.clone().fetch_and_run(link.clone(), incoming.clone(), body);
+                    Ok(Outcome::Later(Box::pin(later)))
+                }
             };
             match outcome {
                 Ok(Outcome::Later(future)) => Task::start(session, link, incoming, future),
@@ -265,7 +273,7 @@ impl Session {
 
     /// What the handler of a call knows of it.
     #[inline]
-    fn call(&self, head: Head, entry: &Entry, deadline: Instant, cancelled: Arc<AtomicBool>) -> Call {
+    fn call(&self, head: Head, entry: &Entry, time: Duration) -> Call {
         let Self { shared, number, peer, .. } = self;
         let server = shared.policy.incarnation;
         // The client's span has the same server, connection and call.
@@ -277,7 +285,7 @@ impl Session {
             connection = number,
             call = head.id
         );
-        Call::new(deadline, cancelled, peer.clone(), *number, span)
+        Call::inline(time, peer.clone(), *number, span)
     }
 
     /// What the server's [`Deadlines`](super::deadlines::Deadlines) know a call by.
@@ -287,6 +295,18 @@ impl Session {
 
     pub(super) fn entry(&self, head: Head) -> &Entry {
         self.shared.registry.entry(head.procedure).expect("it was found when the call was accepted")
+    }
+
+    /// Notes that the handler of a call begins to run.
+    fn note_start(&self, head: Head, now: Instant) {
+        if let Some(running) = lock(&self.running).get_mut(&head.id) {
+            running.started = Some(now);
+        }
+    }
+
+    /// Whether the handler of a call has begun to run.
+    pub(super) fn has_started(&self, head: Head) -> bool {
+        lock(&self.running).get(&head.id).is_some_and(|running| running.started.is_some())
     }
 
     /// Notes the task that runs a call.
@@ -331,14 +351,76 @@ impl Session {
         self.conclude(link, head, entry, outcome)
     }
 
-    /// Runs the handler of a call.
+    /// Fetches the long arguments of a call, and runs its handler. A client that is slow to send
+    /// them occupies no thread.
+    async fn fetch_and_run(
+        self: Arc<Self>,
+        link: Arc<Link>,
+        incoming: Incoming,
+        body: Vec<u8>,
+    ) -> Result<Outcome, Refused> {
+        let Incoming { head, call } = &incoming;
+        let (described, rest) = {
+            let mut input = Decoder::new(&body);
+            (Description::decode(&mut input), input.rest())
+        };
+        let described = described.map_err(|error| Refused::Undecodable { cause: error.to_string() })?;
+        let (bytes, max) = (described.bytes, self.shared.policy.bytes_max);
+        if bytes > max {
+            return Err(Refused::TooLarge { is_result: false, bytes, max });
+        }
+        let held = self.holdings.hold(bytes)?;
+        if let Some(running) = lock(&self.running).get_mut(&head.id) {
+            running.held_long = Some(held);
+        }
+        let fetched = remote::pull_described_async(link.clone(), described, call.clone()).await;
+        let long = fetched.map_err(|error| match error {
+            TransferError::Deadline => Refused::Expired,
+            TransferError::Cancelled | TransferError::Gone | TransferError::Link(_) => Refused::Cancelled,
+            other => Refused::Undecodable { cause: other.to_string() },
+        })?;
+        self.note_start(*head, Instant::now());
+        let outcome = self.run(&link, &incoming, self.entry(*head), rest, Some(&long))?;
+        // The handler has its arguments, and may wait for long.
+        drop(long);
+        if let Outcome::Later(future) = outcome { future.await } else { Ok(outcome) }
+    }
+
+    /// Runs the handler of a call. `long` has its arguments if they are not in the body.
     #[inline]
-    fn run(&self, link: &Arc<Link>, incoming: &Incoming, entry: &Entry, body: &[u8]) -> Result<Outcome, Refused> {
+    fn run(
+        &self,
+        link: &Arc<Link>,
+        incoming: &Incoming,
+        entry: &Entry,
+        body: &[u8],
+        long: Option<&[u8]>,
+    ) -> Result<Outcome, Refused> {
         let limit = 4 * u64::from(self.shared.policy.calls_max);
         if link.exposed_count() as u64 >= limit {
             return Err(Refused::Busy { limit, what: "results that the client has not taken".into() });
         }
-        guard(&incoming.call, || self.decode_and_run(link, incoming.head, &incoming.call, entry, body))?
+        if link.is_crowded() && !self.shared.registry.is_built_in(incoming.head.procedure) {
+            let limit = self.shared.unsent.max() as u64;
+            return Err(Refused::Busy { limit, what: "bytes that wait to be sent to clients".into() });
+        }
+        let Incoming { head, call } = incoming;
+        guard(call, || {
+            if head.status == 0 {
+                return Ok((entry.procedure.run)(call, Decoder::new(body), OUT.take()));
+            }
+            let mut input = Decoder::new(body);
+            let memory = match head.status & WITH_MEMORY {
+                0 => Ok(Vec::new()),
+                _ => Vec::<Description>::decode(&mut input),
+            };
+            let memory = memory.map_err(|error| Refused::Undecodable { cause: error.to_string() })?;
+            let memory = Mutex::new(memory.into_iter().map(Some).collect());
+            let holder = Holder::Handler(call.clone());
+            let received = Received { holder, link: link.clone(), memory, stream: Mutex::default() };
+            let arguments = Decoder::new(long.unwrap_or(input.rest())).within(&received);
+            Ok((entry.procedure.run)(call, arguments, Vec::new()))
+        })?
     }
 
     /// Counts a call, and answers it.
@@ -373,51 +455,6 @@ impl Session {
             Ok(answer) => answer.send(link),
             Err(why) => refuse(link, head, why),
         }
-    }
-
-    #[inline]
-    fn decode_and_run(
-        &self,
-        link: &Arc<Link>,
-        head: Head,
-        call: &Call,
-        entry: &Entry,
-        body: &[u8],
-    ) -> Result<Outcome, Refused> {
-        if head.status == 0 {
-            return Ok((entry.procedure.run)(call, Decoder::new(body), OUT.take()));
-        }
-        let invalid = |error: farside_wire::WireError| Refused::Undecodable { cause: error.to_string() };
-        let mut input = Decoder::new(body);
-        let mut pulled = Vec::new();
-        if head.status & BY_BULK != 0 {
-            let arguments = Description::decode(&mut input).map_err(invalid)?;
-            let max = self.shared.policy.bytes_max;
-            if arguments.bytes > max {
-                return Err(Refused::TooLarge { is_result: false, bytes: arguments.bytes, max });
-            }
-            let held = self.holdings.hold(arguments.bytes)?;
-            if let Some(running) = lock(&self.running).get_mut(&head.id) {
-                running.held_long = Some(held);
-            }
-            pulled = remote::pull_described(link, &arguments, &call.patience()).map_err(|error| match error {
-                TransferError::Deadline => Refused::Expired,
-                TransferError::Cancelled | TransferError::Gone | TransferError::Link(_) => Refused::Cancelled,
-                other => Refused::Undecodable { cause: other.to_string() },
-            })?;
-        }
-        let memory = match head.status & WITH_MEMORY {
-            0 => Vec::new(),
-            _ => Vec::<Description>::decode(&mut input).map_err(invalid)?,
-        };
-        if head.status & BY_BULK != 0 {
-            input = Decoder::new(&pulled);
-        }
-        let memory = Mutex::new(memory.into_iter().map(Some).collect());
-        let holder = Holder::Handler(call.clone());
-        let received = Received { holder, link: link.clone(), memory, stream: Mutex::default() };
-        let arguments = Decoder::new(input.rest()).within(&received);
-        Ok((entry.procedure.run)(call, arguments, Vec::new()))
     }
 
     /// Counts memory of a result for as long as the client has it.

@@ -1,4 +1,4 @@
-//! [`Task`]: a call whose handler is `async`.
+//! [`Task`]: a call whose handler is `async`, or whose arguments are long.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,8 @@ use crate::answer::Refused;
 use crate::link::{Link, lock};
 use crate::service::{Later, Outcome};
 
-/// A call whose handler is `async`. What the handler waits for keeps the task, by its waker.
+/// A call that waits without a thread: for what its `async` handler waits for, or for its long
+/// arguments. What it waits for keeps the task, by its waker.
 pub(super) struct Task {
     session: Arc<Session>,
     link: Arc<Link>,
@@ -51,6 +52,8 @@ impl Task {
         let call = &self.incoming.call;
         let waker = Waker::from(self.clone());
         let polled = match call.expiry(Instant::now()) {
+            // The call may have run in part.
+            Some(Refused::Expired) if self.session.has_started(self.incoming.head) => Err(Refused::Late),
             Some(why) => Err(why),
             None => guard(call, || running.as_mut().poll(&mut Context::from_waker(&waker))),
         };
@@ -64,7 +67,7 @@ impl Task {
                 }
                 return;
             }
-            Ok(Poll::Ready(outcome)) => Ok(outcome),
+            Ok(Poll::Ready(outcome)) => outcome,
             Err(why) => Err(why),
         };
         let ended = future.take();

@@ -7,6 +7,7 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use ::tokio::io::Interest;
 use ::tokio::task::yield_now;
 use ::tokio::time::sleep_until;
 
@@ -113,7 +114,7 @@ impl Turns {
         mut end: Pin<&mut impl Future<Output = ()>>,
         is_done: impl Fn(&Self) -> bool,
     ) -> io::Result<()> {
-        let watched = Watched::new(self.as_fd())?;
+        let watched = Watched::new(self.as_fd(), Interest::READABLE)?;
         loop {
             let has_more = self.turn(Duration::ZERO) > 0 || self.may_have_more();
             if is_done(self) {
@@ -132,7 +133,7 @@ impl Turns {
                     return Poll::Ready(Ok(true));
                 }
                 if let Poll::Ready(ready) = watched.poll_readable(context) {
-                    return Poll::Ready(ready.map(|()| false));
+                    return Poll::Ready(ready.map(|_| false));
                 }
                 due.as_mut().poll(context).map(|()| Ok::<_, io::Error>(false))
             });

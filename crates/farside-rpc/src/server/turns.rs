@@ -237,6 +237,9 @@ impl Turns {
             return 0;
         }
         self.poll(wait);
+        if self.shared.unsent.is_over() {
+            self.end_slow();
+        }
         let mut handled = 0;
         let mut index = 0;
         // A single connection reads the clock less often than it is looked at.
@@ -271,6 +274,22 @@ impl Turns {
         handled
     }
 
+    /// Ends the connections for which the most waits to be sent.
+    fn end_slow(&mut self) {
+        let is_to_end = |connected: &Connected| self.shared.unsent.is_to_end(connected.link.unsent_bytes());
+        let slow: Vec<_> = self.links.iter().filter(|(_, connected)| is_to_end(connected)).collect();
+        let slow: Vec<_> = slow.into_iter().map(|(number, connected)| (*number, connected.link.clone())).collect();
+        for (number, link) in slow {
+            let max = self.shared.unsent.max();
+            link.close(LinkEnd::protocol(format_args!(
+                "it reads too slowly: more than {max} bytes wait to be sent to clients, and the most to it; \
+                 allow more by Builder::max_unsent_bytes"
+            )));
+            // The next look at it removes it.
+            self.connection_is_ready(number, false);
+        }
+    }
+
     /// Runs turns until the server ends.
     pub(super) fn serve(&mut self) {
         while !self.shared.is_ended.load(Ordering::Relaxed) {
@@ -283,7 +302,9 @@ impl Turns {
     fn drain(&mut self, until: Instant) {
         while Instant::now() < until {
             self.links.retain(|_, connected| connected.link.step(&mut self.scratch).is_ok());
-            if !self.links.values().any(|connected| is_pending(&connected.link)) {
+            // A call may have been accepted at the last moment.
+            let is_running = self.shared.queue.unfinished() > 0;
+            if !is_running && !self.links.values().any(|connected| is_pending(&connected.link)) {
                 return;
             }
             std::thread::sleep(Duration::from_millis(1));

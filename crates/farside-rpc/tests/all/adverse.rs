@@ -39,8 +39,9 @@ fn service() -> Service {
         .procedure("count", Handling::Pooled, |_, ()| Ok::<_, Never>(Stream::new(0_u64..)))
         .procedure("look", Handling::Pooled, |call, place: u64| {
             let own = Box::new(PROOF);
-            let pid = call.peer().process.ok_or("the peer has no number")?;
-            Ok::<_, String>((std::process::id(), can_read(pid, place), {
+            // In a namespace of processes, those outside have no number.
+            let can_read = call.peer().process.is_some_and(|pid| can_read(pid, place));
+            Ok::<_, String>((std::process::id(), can_read, {
                 // It stays where it is until the process ends.
                 std::ptr::from_ref(Box::leak(own)).expose_provenance() as u64
             }))
@@ -267,8 +268,9 @@ pub(crate) fn exchange_apart(address: &str) {
     assert!(!client_reads, "the system lets it read the server");
 }
 
-/// Processes in different user namespaces have no right to read each other's memory. Their bulk
-/// data travels by messages.
+/// Processes in different user namespaces have no right to read each other's memory. In different
+/// namespaces of processes they do not know each other's numbers. Their bulk data travels by
+/// messages.
 #[test]
 fn processes_that_may_not_read_each_other_exchange_data() {
     let mut try_it = Command::new("unshare");
@@ -279,14 +281,24 @@ fn processes_that_may_not_read_each_other_exchange_data() {
         );
         return;
     }
-    let address = format!("shm:{}", unique("apart"));
-    let apart = Other::start_apart("adverse-server", &address);
-    assert!(!exchange(&address).0, "the system lets the server read its client");
-    assert!(Other::start_apart("exchange", &address).succeeds());
-    drop(apart);
-    let server = start(&format!("shm:{}", unique("here")));
-    assert!(Other::start_apart("exchange", &server.addresses()[0].to_string()).succeeds());
-    server.shutdown(Instant::now() + LONG).unwrap();
+    let by_name = || format!("shm:{}", unique("apart"));
+    let by_path = || format!("shm:{}", std::env::temp_dir().join(unique("apart")).display());
+    for unknown in [false, true] {
+        for new_address in [&by_name as &dyn Fn() -> String, &by_path] {
+            let address = new_address();
+            let apart = Other::start_apart(unknown, "adverse-server", &address);
+            assert!(!exchange(&address).0, "the system lets the server read its client");
+            assert!(Other::start_apart(unknown, "exchange", &address).succeeds());
+            drop(apart);
+            if let Some(path) = address.strip_prefix("shm:/") {
+                // The server was killed.
+                std::fs::remove_file(format!("/{path}")).unwrap();
+            }
+            let server = start(&new_address());
+            assert!(Other::start_apart(unknown, "exchange", &server.addresses()[0].to_string()).succeeds());
+            server.shutdown(Instant::now() + LONG).unwrap();
+        }
+    }
 }
 
 /// A server without a free descriptor serves those that it has, and others when there is room.

@@ -1,5 +1,7 @@
 //! Bulk data.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use farside_rpc::bulk::{Bulk, Memory, MemoryError, Read, Write, scope};
@@ -116,6 +118,48 @@ fn memory_is_pulled_and_pushed_in_tasks() {
     });
 }
 
+/// The owner learns that a handler needs memory no longer while the handler runs.
+#[test]
+fn released_memory_comes_back_before_the_answer() {
+    struct Tells(Arc<AtomicBool>);
+
+    impl Drop for Tells {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    let is_back = Arc::new(AtomicBool::new(false));
+    let serve = |builder: Builder| {
+        let is_back = is_back.clone();
+        let release = move |_: &_, memory: Bulk<Read>| {
+            memory.release();
+            let until = Instant::now() + Duration::from_secs(60);
+            while !is_back.load(Ordering::SeqCst) {
+                if Instant::now() >= until {
+                    return Err("the memory has not come back".to_string());
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok(())
+        };
+        builder.provider(0, Service::new("early").procedure("release", Handling::Pooled, release))
+    };
+    everywhere(serve, |client| {
+        let release = client.procedure::<Bulk<Read>, (), String>("early", 0, "release");
+        let mapped = Memory::new(100_000).unwrap();
+        let memories = [pattern(10).into(), pattern(100_000).into(), mapped.to_read(0..100_000).unwrap()];
+        for memory in memories {
+            is_back.store(false, Ordering::SeqCst);
+            let memory: Bulk<Read> = memory.keeping(Tells(is_back.clone()));
+            assert_eq!(release.call(&memory), Ok(()));
+            // It is gone for good.
+            let mut bytes = [0; 10];
+            assert_eq!(memory.pull(0, &mut bytes), Err(TransferError::Gone));
+        }
+    });
+}
+
 /// A task that waits for memory leaves its thread to others. When its call is cancelled, it ends.
 #[test]
 fn a_task_that_waits_for_memory_occupies_no_thread() {
@@ -166,6 +210,27 @@ fn many_large_transfers_share_a_connection() {
             }
         });
     }
+}
+
+/// A million segments, of three bytes each and at regular distances, or of one to four bytes.
+#[test]
+fn memory_may_have_a_million_segments() {
+    const COUNT: usize = 1_000_000;
+    everywhere(mover, |client| {
+        let (sent, mut room) = (pattern(5 * COUNT), vec![0; 5 * COUNT]);
+        let copy = client.procedure::<(Bulk<Read>, Bulk<Write>), (), String>("mover", 0, "copy");
+        for length_of in [|_| 3, |index| 1 + index % 4] as [fn(usize) -> usize; 2] {
+            let (parts, rooms) = (sent.chunks(5).enumerate(), room.chunks_mut(5).enumerate());
+            let parts: Vec<&[u8]> = parts.map(|(index, part)| &part[..length_of(index)]).collect();
+            let rooms: Vec<&mut [u8]> = rooms.map(|(index, part)| &mut part[..length_of(index)]).collect();
+            scope(|scope| copy.call(&(scope.lend_all(parts), scope.lend_all_mut(rooms)))).unwrap();
+            for (index, (found, part)) in room.chunks_mut(5).zip(sent.chunks(5)).enumerate() {
+                let (found, rest) = found.split_at_mut(length_of(index));
+                assert!(found == &part[..found.len()] && rest.iter().all(|byte| *byte == 0), "{index}");
+                found.fill(0);
+            }
+        }
+    });
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Calls, their errors, and what the built-in service answers.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, mpsc};
 use std::time::{Duration, Instant};
 
 use farside_rpc::server::Builder;
@@ -94,6 +94,10 @@ fn names_and_types_that_differ_are_refused() {
         assert!(error.to_string().contains("add, add-inline, reverse"), "{error}");
         let error = client.procedure::<(u64, u64), u64, String>("arithmetic", 9, "add").call(&(1, 2)).unwrap_err();
         assert!(matches!(error, CallError::Unknown { .. }), "{error}");
+        // To ask for the number of a procedure may take more bytes than a frame has.
+        let long = client.procedure::<(), (), Never>("numbers", 0, &"x".repeat(200_000));
+        let error = long.call(&()).unwrap_err();
+        assert!(matches!(error, CallError::Unknown { .. }), "{error}");
         let error = client.procedure::<(u64, u32), u64, String>("arithmetic", 0, "add").call(&(1, 2)).unwrap_err();
         assert_eq!(error.ran(), Ran::No);
         let text = error.to_string();
@@ -150,6 +154,40 @@ fn a_call_beyond_its_deadline_is_cancelled_at_the_server() {
         wait_for(&RUNS, runs);
         drop(pending);
         wait_for(&WAS_TOLD, told);
+    });
+}
+
+/// A handler waits for a call of its own, in one of two ways, when its caller cancels. Both
+/// handlers hear of it, long before the deadline.
+#[test]
+fn cancelling_reaches_the_calls_of_a_handler() {
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+    static WAS_TOLD: AtomicU32 = AtomicU32::new(0);
+    static ENDED: AtomicU32 = AtomicU32::new(0);
+    fn end<T, E>(result: Result<T, CallError<E>>) -> Result<(), Never> {
+        assert!(matches!(result, Err(CallError::Cancelled)));
+        ENDED.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+    let serve = |builder: Builder| builder.provider(0, patience(&RUNS, &WAS_TOLD));
+    everywhere(serve, |inner| {
+        let [call, start] = [(); 2].map(|()| inner.procedure::<(), (), Never>("patience", 0, "wait"));
+        let outer = Service::new("outer")
+            .procedure("call", Handling::Pooled, move |_, (): ()| end(call.call(&())))
+            .procedure("start", Handling::Pooled, move |_, (): ()| end(start.start(&()).unwrap().wait()));
+        let name = format!("shm:{}", unique("outer"));
+        let server = Server::builder().listen(&name).unwrap().provider(0, outer).start().unwrap();
+        let client = farside_rpc::Client::connect(&name, Credentials::own_user()).unwrap();
+        let client = client.deadline(Duration::from_secs(600));
+        for way in ["call", "start"] {
+            let [runs, told, ended] = [&RUNS, &WAS_TOLD, &ENDED].map(|count| count.load(Ordering::Relaxed));
+            let pending = client.procedure::<(), (), Never>("outer", 0, way).start(&()).unwrap();
+            wait_for(&RUNS, runs);
+            drop(pending);
+            wait_for(&ENDED, ended);
+            wait_for(&WAS_TOLD, told);
+        }
+        drop(server);
     });
 }
 
@@ -237,6 +275,23 @@ fn a_stub_calls_the_server_of_its_client() {
     assert_eq!(stub.call(0, &()), Ok::<_, CallError<Never>>(1_u64));
     assert_eq!(stub.with_client(second).call(0, &()), Ok::<_, CallError<Never>>(2_u64));
     assert_eq!(stub.call(0, &()), Ok::<_, CallError<Never>>(1_u64));
+}
+
+/// An inline call asks the clock late. What keeps a clone of it learns of its end all the same.
+#[test]
+fn a_clone_of_an_inline_call_ends_with_it() {
+    const TIME: Duration = Duration::from_secs(1);
+    let (keep, kept) = mpsc::channel();
+    let service = Service::new("keeping").procedure("keep", Handling::Inline, move |call, ()| {
+        keep.send(call.clone()).unwrap();
+        Ok::<_, Never>(())
+    });
+    let address = format!("shm:{}", unique("keeping"));
+    let _server = Server::builder().listen(&address).unwrap().provider(0, service).start().unwrap();
+    let client = Client::connect(&address, Credentials::own_user()).unwrap().deadline(TIME);
+    client.procedure::<(), (), Never>("keeping", 0, "keep").call(&()).unwrap();
+    std::thread::sleep(TIME);
+    assert!(kept.recv().unwrap().is_cancelled());
 }
 
 /// Answers of calls that were accepted arrive, also long ones that the client fetches.

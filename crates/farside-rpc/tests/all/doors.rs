@@ -24,6 +24,42 @@ fn a_network_listener_needs_tokens() {
     let error = Server::builder().listen("tcp://127.0.0.1:0").unwrap().start().unwrap_err();
     assert!(matches!(error, StartError::NoTokens { .. }), "{error}");
     assert!(matches!(Server::builder().start().unwrap_err(), StartError::NoAddress));
+    let empty = Tokens::new().with("some", "secret", ["read"]).with("open", "", ["read"]);
+    let error = Server::builder().listen("tcp://127.0.0.1:0").unwrap().tokens(empty).start().unwrap_err();
+    assert!(matches!(&error, StartError::EmptySecret { token } if token == "open"), "{error}");
+}
+
+/// Servers that start at the same moment, beside a socket that a killed one left: one of them has
+/// the name, and keeps it when the others have given up.
+#[test]
+fn one_of_many_servers_has_a_path() {
+    for round in 0..50 {
+        let path = std::env::temp_dir().join(unique(&format!("path-{round}")));
+        let address = format!("shm:{}", path.display());
+        // Nothing listens there.
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let start = || Server::builder().listen(&address).and_then(|server| server.start());
+        let started: Vec<_> = std::thread::scope(|scope| {
+            let threads = [(); 4].map(|()| scope.spawn(start));
+            threads.into_iter().filter_map(|thread| thread.join().unwrap().ok()).collect()
+        });
+        assert_eq!(started.len(), 1, "round {round}");
+        assert_eq!(Client::connect(&address, credentials()).unwrap().ping(1), Ok(1));
+        drop(started);
+        assert!(!path.exists());
+    }
+}
+
+/// What has taken the place of a server's socket stays when the server ends.
+#[test]
+fn a_server_removes_its_own_socket_alone() {
+    let path = std::env::temp_dir().join(unique("replaced"));
+    let server = Server::builder().listen(format!("shm:{}", path.display())).unwrap().start().unwrap();
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, "another's").unwrap();
+    drop(server);
+    assert_eq!(std::fs::read(&path).unwrap(), b"another's");
+    std::fs::remove_file(&path).unwrap();
 }
 
 #[test]
@@ -88,6 +124,33 @@ fn a_file_leads_to_the_server_and_goes_with_it() {
     assert_eq!(client.ping(1), Ok(1));
     drop(server);
     assert!(!file.exists());
+}
+
+/// A client finds a server that was started again: under its name, at its port, or where a file
+/// says.
+#[test]
+fn a_server_that_was_started_again_is_found() {
+    let file = std::env::temp_dir().join(unique("farside-rpc-again"));
+    let start = |address: &str, is_announced: bool| {
+        let builder = Server::builder().listen(address).unwrap().tokens(tokens());
+        let builder = if is_announced { builder.announce(&file) } else { builder };
+        builder.start().unwrap()
+    };
+    let (name, any_port) = (format!("shm:{}", unique("again")), "tcp://127.0.0.1:0");
+    for (address, is_announced) in [(&*name, false), (any_port, false), (any_port, true)] {
+        let first = start(address, is_announced);
+        let at = first.addresses()[0].to_string();
+        let known = if is_announced { format!("file:{}", file.display()) } else { at.clone() };
+        let client = Client::to(known, credentials()).unwrap().deadline(Duration::from_secs(60)).connect().unwrap();
+        assert_eq!(client.ping(1), Ok(1));
+        drop(first);
+        let error = client.deadline(Duration::from_millis(200)).ping(2).unwrap_err();
+        // A port that another server has now is not the one in the file.
+        let taken = is_announced.then(|| std::net::TcpListener::bind(at.trim_start_matches("tcp://")).unwrap());
+        let second = start(if is_announced { address } else { &at }, is_announced);
+        assert_eq!(client.ping(3), Ok(3), "{address}, after {error}");
+        drop((second, taken));
+    }
 }
 
 #[test]

@@ -1,12 +1,14 @@
 //! Calls that nothing waits for, streams that tasks read, and readers that are slow.
 
-use std::sync::Arc;
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use farside_rpc::bulk::{Bulk, Read};
 use farside_rpc::server::Builder;
-use farside_rpc::{CallError, Client, Handling, Never, Server, Service, Stage, Stream};
+use farside_rpc::{CallError, Client, Handling, Never, Ran, Server, Service, Stage, Stream};
 
 use crate::tasks::run;
 use crate::{credentials, everywhere, tokens, unique};
@@ -50,7 +52,7 @@ fn tasks_read_streams() {
             let stream = count.call(&(1000, 10)).unwrap();
             assert_eq!(client.ping(1), Ok(1));
             run(sum(1000, stream));
-            let hurried = client.deadline(Duration::from_millis(50));
+            let hurried = client.deadline(Duration::from_millis(300));
             let count = hurried.procedure::<(u64, u64), Stream<u64>, Never>("alone", 0, "count");
             let end = run(async {
                 let mut stream = count.start(&(10, 100_000)).unwrap().await?;
@@ -106,4 +108,28 @@ fn a_slow_reader_keeps_its_connection() {
         assert_eq!(call.wait().unwrap().len(), 60_000);
     }
     assert!(stream.eq((0..1_000_000).map(Ok)));
+}
+
+/// A handler that has begun when its deadline passes may have done something.
+#[test]
+fn a_task_that_is_late_may_have_run() {
+    let wakers = Arc::new(Mutex::new(Vec::new()));
+    let serve = |builder: Builder| {
+        let wakers = wakers.clone();
+        // A handler that nothing could wake would end at once.
+        let forever = move |_, (): ()| {
+            let wakers = wakers.clone();
+            poll_fn(move |context| {
+                wakers.lock().unwrap().push(context.waker().clone());
+                Poll::<Result<(), Never>>::Pending
+            })
+        };
+        let service = Service::new("late").async_procedure("forever", forever);
+        builder.max_time(Duration::from_millis(300)).provider(0, service)
+    };
+    everywhere(serve, |client| {
+        let error = client.procedure::<(), (), Never>("late", 0, "forever").call(&()).unwrap_err();
+        assert_eq!(error, CallError::Deadline { stage: Stage::Waiting });
+        assert_eq!(error.ran(), Ran::Maybe);
+    });
 }

@@ -4,6 +4,7 @@ mod adverse;
 mod bulk;
 mod calls;
 mod compile_fail;
+mod cut_cable;
 mod doors;
 mod endings;
 mod forks;

@@ -18,16 +18,20 @@ pub(crate) struct Other(Child);
 
 impl Other {
     /// What `unshare` takes to run a program with the same user in another user namespace.
-    pub(crate) const APART: [&str; 3] = ["--user", "--map-current-user", "--"];
+    pub(crate) const APART: [&str; 4] = ["--user", "--map-current-user", "--keep-caps", "--"];
+    /// What runs it in another namespace of processes, too, from there.
+    const UNKNOWN: [&str; 5] = ["unshare", "--pid", "--fork", "--kill-child", "--"];
 
     pub(crate) fn start(part: &str, address: &str) -> Self {
         Self::start_as(ended_with_us(std::env::current_exe().unwrap()), part, address)
     }
 
-    /// Starts a process in another user namespace.
-    pub(crate) fn start_apart(part: &str, address: &str) -> Self {
+    /// Starts a process in another user namespace. If it is `unknown`, it does not know the numbers
+    /// of the processes outside, as in a container.
+    pub(crate) fn start_apart(unknown: bool, part: &str, address: &str) -> Self {
         let mut command = Command::new("unshare");
-        command.args(Self::APART).args(ending_with_us()).arg(std::env::current_exe().unwrap());
+        command.args(Self::APART).args(ending_with_us());
+        command.args(if unknown { &Self::UNKNOWN[..] } else { &[] }).arg(std::env::current_exe().unwrap());
         Self::start_as(command, part, address)
     }
 
@@ -129,7 +133,7 @@ fn other() {
     let (part, address) = part.split_once(' ').unwrap();
     match part {
         "server" => {
-            let server = Server::builder().listen(address).unwrap().tokens(tokens()).provider(0, service());
+            let server = Server::builder().listen(address).unwrap().tokens(tokens()).provider(0, service()).pool(2);
             let _server = server.start().unwrap();
             std::thread::sleep(Duration::from_secs(120));
         }

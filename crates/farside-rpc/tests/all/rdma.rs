@@ -250,10 +250,12 @@ fn many_threads_share_a_connection() {
     assert!(only(&server).rdma_bytes >= 6 * 5 * 2 * (3 << 20));
 }
 
-/// A service that pulls until its call is over, and then once more from memory that it has kept.
-fn endless(error: &Arc<std::sync::Mutex<Vec<String>>>) -> Service {
-    let error = error.clone();
+/// A service that pulls until its call is over, and then once more from memory that it has kept. It
+/// counts the calls that have begun.
+fn endless(begun: &Arc<AtomicU64>, error: &Arc<std::sync::Mutex<Vec<String>>>) -> Service {
+    let (begun, error) = (begun.clone(), error.clone());
     Service::new("endless").procedure("pull", Handling::Pooled, move |_, memory: Bulk<Read>| {
+        begun.fetch_add(1, Ordering::Relaxed);
         let mut into = vec![0; 4 << 20];
         let failed = loop {
             if let Err(error) = memory.pull(0, &mut into) {
@@ -275,8 +277,8 @@ fn a_call_that_is_given_up_ends_its_transfers() {
     if is_left_out("fabric") {
         return;
     }
-    let errors = Arc::default();
-    let server = mover(builder()).provider(1, endless(&errors)).start().unwrap();
+    let (begun, errors) = (Arc::default(), Arc::default());
+    let server = mover(builder()).provider(1, endless(&begun, &errors)).start().unwrap();
     let client = connect(&server);
     let sum_of = client.procedure::<Bulk<Read>, u64, String>("mover", 0, "sum");
     for round in 0..20 {
@@ -284,10 +286,17 @@ fn a_call_that_is_given_up_ends_its_transfers() {
         let bulk = memory.to_read(0..4 << 20).unwrap();
         if round % 2 == 0 {
             let pull = client.procedure::<Bulk<Read>, (), Never>("endless", 1, "pull");
+            let before = begun.load(Ordering::Relaxed);
             let pending = pull.start(&bulk).unwrap();
+            let until = Instant::now() + LONG;
+            while begun.load(Ordering::Relaxed) == before {
+                assert!(Instant::now() < until, "the call does not begin");
+                std::thread::sleep(Duration::from_millis(1));
+            }
             std::thread::sleep(Duration::from_millis(5 + round));
             pending.cancel();
         } else {
+            // On a busy machine the deadline is over before the call begins.
             let short = client.deadline(Duration::from_millis(30));
             let pull = short.procedure::<Bulk<Read>, (), Never>("endless", 1, "pull");
             // The handler may notice before its caller does.
@@ -300,6 +309,7 @@ fn a_call_that_is_given_up_ends_its_transfers() {
     assert_eq!(only(&server).path, "tcp+rdma");
     server.shutdown(Instant::now() + LONG).unwrap();
     let errors = errors.lock().unwrap();
+    // Two of each cancelled call.
     assert!(errors.len() >= 20 && errors.iter().all(|error| !error.contains("RDMA")), "{errors:?}");
 }
 
@@ -414,16 +424,18 @@ fn transfers_with_a_client_that_stops_end_by_the_deadline() {
     let told = error.clone();
     let service = Service::new("victim").procedure("pull", Handling::Pooled, move |_, memory: Bulk<Read>| {
         let mut into = vec![0; memory.bytes() as usize];
+        // The whole memory may take longer than the call on a busy machine.
         let failed = loop {
-            match memory.pull(0, &mut into) {
-                Ok(()) => pulled.fetch_add(1, Ordering::Relaxed),
-                Err(error) => break error,
-            };
+            let begun = memory.pull(0, &mut into[..64 << 10]);
+            pulled.fetch_add(u64::from(begun.is_ok()), Ordering::Relaxed);
+            if let Err(error) = begun.and_then(|()| memory.pull(0, &mut into)) {
+                break error;
+            }
         };
         *told.lock().unwrap() = failed.to_string();
         Err::<(), _>(failed.to_string())
     });
-    let server = builder().provider(1, service).max_time(Duration::from_secs(2)).start().unwrap();
+    let server = builder().provider(1, service).max_time(Duration::from_secs(4)).start().unwrap();
     let mut other = Other::start("rdma", &server.addresses()[0].to_string());
     let until = Instant::now() + LONG;
     while seen.load(Ordering::Relaxed) == 0 {

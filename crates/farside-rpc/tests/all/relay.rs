@@ -264,7 +264,11 @@ fn a_call_that_ends_takes_its_memory_back() {
         let to = connect(&address);
         let pull = to.procedure::<Bulk<Read>, u64, String>("late", 0, "pull");
         let (server, address) = start(paths[0], |builder| {
-            let forward = move |_: &_, memory: Bulk<Read>| pull.call(&memory).map_err(|error| error.to_string());
+            // The call of another thread is not cancelled with the handler's.
+            let forward = move |_: &_, memory: Bulk<Read>| {
+                let called = std::thread::scope(|scope| scope.spawn(|| pull.call(&memory)).join().unwrap());
+                called.map_err(|error| error.to_string())
+            };
             builder.provider(0, Service::new("forwarder").procedure("pull", Handling::Pooled, forward))
         });
         let client = connect(&address);

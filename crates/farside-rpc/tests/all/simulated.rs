@@ -1,7 +1,9 @@
 //! Servers and clients over a simulated network.
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::mpsc::TryRecvError;
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use farside_rpc::bulk::{Bulk, Memory, Read, Write, scope};
 use farside_rpc::server::Builder;
@@ -14,6 +16,7 @@ fn service(builder: Builder) -> Builder {
     let service = Service::new("far")
         .procedure("echo", Handling::Inline, |_, number: u64| Ok::<_, Never>(number))
         .procedure("length", Handling::Pooled, |_, bytes: Vec<u8>| Ok::<_, Never>(bytes.len() as u64))
+        .procedure("bytes", Handling::Pooled, |_, bytes: u64| Ok::<_, Never>(vec![7_u8; bytes as usize]))
         .procedure("many", Handling::Pooled, |_, count: u32| Ok::<_, Never>(Stream::new(0..count)))
         .procedure("shown", Handling::Pooled, move |_, bytes: u64| {
             Ok::<_, Never>(memory.to_read(0..bytes as usize).expect("the part is inside"))
@@ -60,6 +63,35 @@ fn everything_works_over_a_simulated_network() {
     assert!(simulation.now() > Duration::from_millis(25), "{:?}", simulation.now());
     drop(client);
     while simulation.step() {}
+}
+
+/// Threads fetch long results for functions, while this one receives for them.
+#[test]
+fn long_results_reach_functions() {
+    let simulation = simulate(2);
+    let client = simulation.connect().unwrap().deadline(Duration::from_secs(60));
+    let bytes = client.procedure::<u64, Vec<u8>, Never>("far", 0, "bytes");
+    let until = Instant::now() + Duration::from_secs(60);
+    for _ in 0..1000 {
+        let (sender, results) = mpsc::channel();
+        for _ in 0..2 {
+            let sender = sender.clone();
+            // All results are waited for.
+            bytes.start(&100_000).unwrap().then(move |result| drop(sender.send(result)));
+        }
+        drop(sender);
+        loop {
+            match results.try_recv() {
+                Ok(result) => assert!(result == Ok(vec![7; 100_000])),
+                Err(TryRecvError::Disconnected) => break,
+                Err(TryRecvError::Empty) if simulation.step() => {}
+                Err(TryRecvError::Empty) => {
+                    assert!(Instant::now() < until, "no result in a minute");
+                    thread::yield_now();
+                }
+            }
+        }
+    }
 }
 
 /// Calls of many clients, each with some under way. Returns the time that each call took.
@@ -116,4 +148,19 @@ fn the_end_of_a_server_reaches_its_clients() {
     drop(simulation);
     let error = pending.wait().unwrap_err();
     assert!(matches!(error, CallError::Lost { cause: LinkEnd::ByPeer, .. }), "{error}");
+}
+
+/// A connection that is cut off ends for its client, and for no other.
+#[test]
+fn a_connection_can_be_cut_off() {
+    let simulation = simulate(1);
+    let clients = [simulation.connect().unwrap(), simulation.connect().unwrap()];
+    let [kept, cut] = clients.each_ref().map(|client| client.procedure::<u64, u64, Never>("far", 0, "echo"));
+    assert_eq!((kept.call(&1), cut.call(&1)), (Ok(1), Ok(1)));
+    let [left, lost] = [&kept, &cut].map(|echo| echo.start(&2).unwrap());
+    simulation.cut(1);
+    let error = lost.wait().unwrap_err();
+    assert!(matches!(error, CallError::Lost { cause: LinkEnd::ByPeer, .. }), "{error}");
+    assert_eq!((left.wait(), kept.call(&3)), (Ok(2), Ok(3)));
+    assert!(cut.call(&3).is_err());
 }

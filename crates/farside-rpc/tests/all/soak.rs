@@ -1,11 +1,12 @@
 //! Thousands of clients that connect, call and die in the middle of a transfer: the server's
-//! memory, descriptors and mappings stay as they were.
+//! memory, descriptors and mappings stay as they were, however it serves.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use farside_rpc::bulk::{Bulk, Memory, Read, Write, scope};
 use farside_rpc::{Client, Credentials, Handling, Never, Server, Service, Stream};
+use farside_testbed::Holdings;
 
 use crate::processes::Other;
 use crate::{credentials, tokens, unique};
@@ -19,18 +20,33 @@ const THREADS: usize = 5;
 type Usage = (u64, u64, u64);
 
 fn usage() -> Usage {
-    let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
     let mappings = std::fs::read_to_string("/proc/self/maps").unwrap();
     let mappings = mappings.lines().filter(|line| line.contains("farside")).count() as u64;
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let resident = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
-    (descriptors, mappings, resident.trim().trim_end_matches("kB").trim().parse().unwrap())
+    let Holdings { descriptors, memory_bytes, .. } = Holdings::of("self");
+    (descriptors as u64, mappings, memory_bytes >> 10)
 }
 
-/// The server, in a process of its own, until its parent kills it. Its addresses are separated by
-/// a comma: shared memory, and the file that tells the port.
-pub(crate) fn serve(addresses: &str) {
-    let (shm, file) = addresses.split_once(',').unwrap();
+/// How the server serves.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Threads,
+    Turns,
+    #[cfg(feature = "tokio")]
+    Tokio,
+}
+
+const WAYS: &[Way] = &[
+    Way::Threads,
+    Way::Turns,
+    #[cfg(feature = "tokio")]
+    Way::Tokio,
+];
+
+/// The server, in a process of its own, until its parent kills it. It is told how to serve, its
+/// address in shared memory, and the file that tells the port, separated by commas.
+pub(crate) fn serve(order: &str) {
+    let [way, shm, file] = order.split(',').collect::<Vec<_>>().try_into().unwrap();
+    let way = WAYS.iter().find(|it| format!("{it:?}") == way).unwrap();
     let memory = Memory::new(1 << 20).unwrap();
     let service = Service::new("soak")
         .procedure("usage", Handling::Pooled, |_, ()| Ok::<_, Never>(usage()))
@@ -49,8 +65,24 @@ pub(crate) fn serve(addresses: &str) {
         })
         .procedure("count", Handling::Pooled, |_, ()| Ok::<_, Never>(Stream::new(0_u64..)));
     let builder = Server::builder().listen("tcp://127.0.0.1:0").unwrap().listen(shm).unwrap();
-    let _server = builder.announce(file).tokens(tokens()).provider(0, service).pool(4).start().unwrap();
-    std::thread::sleep(Duration::from_secs(3600));
+    let builder = builder.announce(file).tokens(tokens()).provider(0, service);
+    match way {
+        Way::Threads => {
+            let _server = builder.pool(4).start().unwrap();
+            std::thread::sleep(Duration::from_secs(3600));
+        }
+        Way::Turns => {
+            let mut turns = builder.turns().unwrap();
+            loop {
+                turns.turn(Duration::from_secs(1));
+            }
+        }
+        #[cfg(feature = "tokio")]
+        Way::Tokio => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(builder.turns().unwrap().run(std::future::pending())).unwrap();
+        }
+    }
 }
 
 fn connect(address: &str) -> Client {
@@ -102,11 +134,11 @@ impl Drop for Folder {
 
 /// Lets processes full of clients connect, call and die. Returns the server's use of the system
 /// after the first ones and in the end.
-fn soak(processes: usize) -> [Usage; 2] {
+fn soak(way: Way, processes: usize) -> [Usage; 2] {
     let folder = Folder(std::env::temp_dir().join(unique("farside-rpc-soak")));
     std::fs::create_dir(&folder.0).unwrap();
     let (shm, file) = (format!("shm:{}", unique("soak")), folder.0.join("address"));
-    let mut server = Other::start("soak-server", &format!("{shm},{}", file.display()));
+    let mut server = Other::start("soak-server", &format!("{way:?},{shm},{}", file.display()));
     let patient = Client::to(&shm, Credentials::own_user()).unwrap().deadline(Duration::from_secs(60));
     let honest = patient.connect().unwrap();
     let tcp = format!("file:{}", file.display());
@@ -142,23 +174,25 @@ fn soak(processes: usize) -> [Usage; 2] {
     [first.expect("there are enough processes"), last]
 }
 
-fn check(processes: usize) {
+fn check(way: Way, processes: usize) {
     let files = shared_files();
-    let [first, last] = soak(processes);
-    println!("{} clients: {first:?}, in the end {last:?}", processes * CLIENTS);
-    assert_eq!((first.0, first.1), (last.0, last.1), "descriptors and mappings");
+    let [first, last] = soak(way, processes);
+    println!("{way:?}, {} clients: {first:?}, in the end {last:?}", processes * CLIENTS);
+    assert_eq!((first.0, first.1), (last.0, last.1), "{way:?}: descriptors and mappings");
     // Allocators keep some of what was freed.
-    assert!(last.2 < first.2 + 32 * 1024, "{} KiB resident, then {} KiB", first.2, last.2);
+    assert!(last.2 < first.2 + 32 * 1024, "{way:?}: {} KiB resident, then {} KiB", first.2, last.2);
     assert_eq!(shared_files(), files);
 }
 
 #[test]
 fn dead_clients_leave_nothing_behind() {
-    check(6);
+    WAYS.iter().for_each(|way| check(*way, 6));
 }
 
 #[test]
-#[ignore = "takes half a minute: 10,000 clients"]
+#[ignore = "takes a minute: 10,000 clients, and 1,000 for each other way to serve"]
 fn ten_thousand_dead_clients_leave_nothing_behind() {
-    check(10_000 / CLIENTS);
+    for way in WAYS {
+        check(*way, if matches!(way, Way::Threads) { 10_000 } else { 1000 } / CLIENTS);
+    }
 }

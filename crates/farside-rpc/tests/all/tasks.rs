@@ -8,7 +8,7 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use farside_rpc::server::Builder;
-use farside_rpc::{Call, CallError, Client, Handling, LinkEnd, Never, Ran, Server, Service};
+use farside_rpc::{Call, CallError, Client, ConnectError, Handling, LinkEnd, Never, Ran, Server, Service};
 
 use crate::{credentials, everywhere, tokens, unique};
 
@@ -178,6 +178,30 @@ fn an_awaited_call_ends_at_its_deadline_and_with_its_server() {
     assert!(is_lost(run(last)));
 }
 
+/// Calls begin on this thread before their server does. It goes on, and they end well.
+#[test]
+fn to_connect_holds_up_no_task() {
+    let address = format!("shm:{}", unique("later"));
+    let connect = |deadline| Client::to(&address, credentials()).unwrap().deadline(deadline).lazily();
+    let client = connect(Duration::from_secs(60));
+    let echo = client.procedure::<u64, u64, String>("echo", 0, "pooled");
+    let [awaited, waited, dropped] = [1, 2, 3].map(|number| echo.start(&number).unwrap());
+    let (sender, results) = mpsc::channel();
+    echo.start(&4).unwrap().then(move |result| sender.send(result).unwrap());
+    drop(dropped);
+    let server = with_echo(Server::builder().listen(&address).unwrap().tokens(tokens())).start().unwrap();
+    assert_eq!((run(awaited), waited.wait()), (Ok(1), Ok(2)));
+    assert_eq!(results.recv_timeout(Duration::from_secs(60)), Ok(Ok(4)));
+    // The dropped one was not sent.
+    let pooled = server.stats().into_iter().find(|stats| stats.name == "echo/0/pooled").unwrap();
+    assert_eq!((pooled.done, pooled.refused), (3, 0));
+    drop(server);
+    // Where no server comes, the result says so.
+    let echo = connect(Duration::from_millis(300)).procedure::<u64, u64, String>("echo", 0, "pooled");
+    let error = run(echo.start(&5).unwrap()).unwrap_err();
+    assert!(matches!(error, CallError::Connect(ConnectError::Absent { .. })), "{error}");
+}
+
 #[test]
 fn a_dropped_future_cancels() {
     everywhere(with_echo, |client| {
@@ -266,7 +290,7 @@ fn async_handlers_occupy_no_thread_while_they_wait() {
         drop(abandoned);
         wait_for(&DROPPED, dropped + 2);
         // So is one whose deadline passes, although its client says nothing.
-        let hasty = client.deadline(Duration::from_millis(50)).procedure::<(), (), Never>("tasks", 0, "stuck");
+        let hasty = client.deadline(Duration::from_millis(500)).procedure::<(), (), Never>("tasks", 0, "stuck");
         let silent = hasty.start(&()).unwrap();
         wait_for(&DROPPED, dropped + 3);
         assert!(silent.wait().is_err());
@@ -321,7 +345,7 @@ fn calls_of_a_handler_inherit_its_deadline() {
     let name = format!("shm:{}", unique("outer"));
     let server = Server::builder().listen(&name).unwrap().provider(0, outer).pool(1).start().unwrap();
     let client = Client::connect(&name, farside_rpc::Credentials::own_user()).unwrap();
-    let hasty = client.deadline(Duration::from_millis(100));
+    let hasty = client.deadline(Duration::from_secs(1));
     assert!(hasty.procedure::<(), (), Never>("outer", 0, "ask").call(&()).is_err());
     let (result, took) = ends.recv_timeout(Duration::from_secs(60)).unwrap();
     let error = result.unwrap_err();

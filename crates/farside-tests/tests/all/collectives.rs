@@ -491,6 +491,75 @@ fn a_loss_elsewhere_does_not_end_a_team() {
     }
 }
 
+/// Calls other workers, which do so again. A call to a lost process is dropped.
+fn wander(there: &Worker, (count, seed, depth): (PerWorker<Cell<u64>>, u32, u32)) {
+    count.here(there).set(count.here(there).get() + 1);
+    for way in 0..depth.min(2) {
+        let next = seed.wrapping_mul(747_796_405).wrapping_add(way * 289 + 12345);
+        let to = there.neighbor(next >> 16);
+        if let Err(refused) = there.call(to, (count, next, depth - 1), wander) {
+            assert!(matches!(refused.error, Error::PeerLost { .. }), "{}", refused.error);
+        }
+    }
+}
+
+/// All collectives of a worker go on among the survivors, also quiescence with calls to and from
+/// the lost process under way, and values are made and freed.
+#[test]
+fn quiescence_goes_on_among_survivors() {
+    let mut were_calling = 0;
+    for seed in 0..12_u64 {
+        let (processes, threads) = [(3, 1), (4, 1), (3, 2)][seed as usize % 3];
+        let (victim, after) = (ProcessId::new(seed as u32 % 2), Duration::from_nanos(300_000 + seed * seed * 900));
+        let reports = Mutex::new(Vec::new());
+        let simulated = Simulation::new(processes, threads, seed).kill(victim, after).run(|me| {
+            let count = PerWorker::new(me, Cell::new(0))?;
+            let mut rounds = 0;
+            let lost = loop {
+                let refused = me.call(me.neighbor(rounds), (count, rounds + seed as u32, 6), wander).err();
+                me.charge(Duration::from_micros(3));
+                let outcome = refused.map_or(Ok(()), |refused| Err(refused.error));
+                let outcome =
+                    outcome.and(me.progress().map(drop)).and(if rounds % 8 == 7 { me.quiesce() } else { Ok(()) });
+                match outcome {
+                    Ok(()) => rounds += 1,
+                    Err(error) => break error,
+                }
+            };
+            assert!(matches!(lost, Error::PeerLost { .. }), "{lost}");
+            me.go_on()?;
+            assert_eq!(me.remaining_workers().len() as u32, (processes - 1) * threads);
+
+            me.quiesce()?;
+            let all = me.all_reduce(count.here(me).get(), |a, b| a + b)?;
+            me.charge(Duration::from_millis(2));
+            me.barrier()?;
+            me.quiesce()?;
+            assert_eq!(me.all_reduce(count.here(me).get(), |a, b| a + b)?, all, "seed {seed}");
+            // Values have one name everywhere, although workers may have begun to make others.
+            for round in 1..4 {
+                let fresh = PerWorker::new(me, Cell::new(0))?;
+                let all = me.remaining_workers();
+                for to in &all {
+                    me.call(*to, (fresh, round), |there, (fresh, by)| {
+                        fresh.hold(there).unwrap().set(fresh.hold(there).unwrap().get() + by);
+                    })?;
+                }
+                me.quiesce()?;
+                assert_eq!(fresh.hold(me).unwrap().get(), round * all.len() as u64);
+                fresh.free(me)?;
+            }
+            reports.lock().unwrap().push(rounds);
+            Ok(())
+        });
+        assert_eq!(failure(simulated.unwrap().verdict), (victim.number(), ProcessEnd::Killed(9)), "seed {seed}");
+        let reports = reports.into_inner().unwrap();
+        assert_eq!(reports.len() as u32, (processes - 1) * threads, "seed {seed}");
+        were_calling += u32::from(reports.iter().any(|rounds| rounds % 8 != 7));
+    }
+    assert!(were_calling > 3, "{were_calling}");
+}
+
 #[test]
 fn processes_go_on_after_others_were_killed() {
     let test = "collectives::processes_go_on_after_others_were_killed";

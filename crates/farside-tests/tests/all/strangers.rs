@@ -9,6 +9,7 @@ use farside::Result;
 use farside::prelude::*;
 use farside_sys::net::{Interest, MessageSocket, is_end, wait_ready};
 use farside_sys::process::set_thread_user;
+use farside_testbed::Holdings;
 
 use crate::support::{LONG, has_note, only, socket_name, take_notes, within_time, write_note, write_note_of};
 
@@ -45,29 +46,6 @@ fn visited_program() {
     if let Err(error) = farside::job().processes(PROCESSES).time_limit(LONG).run(visited) {
         eprintln!("verdict: {error}");
         std::process::exit(1);
-    }
-}
-
-/// What a process has.
-#[derive(Clone, Copy, Debug)]
-struct Holdings {
-    descriptors: usize,
-    threads: u64,
-    memory_bytes: u64,
-}
-
-impl Holdings {
-    fn of(process: &str) -> Self {
-        let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-        let field = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-            line.split_whitespace().next().unwrap().parse::<u64>().unwrap()
-        };
-        Self {
-            descriptors: std::fs::read_dir(format!("/proc/{process}/fd")).unwrap().count(),
-            threads: field("Threads:"),
-            memory_bytes: field("RssAnon:") << 10,
-        }
     }
 }
 

@@ -2,12 +2,15 @@
 //! this process or in another. Deaths are in `farside-rpc`: `processes.rs`, `adverse.rs` and
 //! `kills.rs`.
 
+use std::future::poll_fn;
 use std::io::{BufRead, BufReader};
 use std::ops::Range;
 use std::os::fd::AsFd;
+use std::pin::Pin;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use farside_rpc::bulk::{Bulk, Memory, Read, Scope, Write, scope};
@@ -35,9 +38,11 @@ enum Waiting {
     EventLoop,
     /// The server is a task, and results are awaited.
     Tokio,
+    /// A task also receives for the client.
+    OnTokio,
 }
 
-use Waiting::{Blocking, EventLoop, Spinning, Tokio};
+use Waiting::{Blocking, EventLoop, OnTokio, Spinning, Tokio};
 
 /// A result that is under way.
 enum Started<T, E> {
@@ -72,7 +77,16 @@ impl Caller<'_> {
 
     fn finish<T: Wire, E: Wire>(&self, started: Started<T, E>) -> Result<T, CallError<E>> {
         match started {
-            Started::Call(call) if self.waiting == Tokio => runtime().block_on(*call),
+            Started::Call(mut call) if matches!(self.waiting, Tokio | OnTokio) => {
+                runtime().block_on(poll_fn(|context| {
+                    let polled = Pin::new(&mut call).poll(context);
+                    if let (Poll::Pending, Some(simulation)) = (&polled, self.simulation) {
+                        simulation.step();
+                        context.waker().wake_by_ref();
+                    }
+                    polled
+                }))
+            }
             Started::Call(call) => call.wait(),
             Started::Given(receiver) => match self.simulation {
                 None => receiver.recv_timeout(PATIENCE).expect("an answer within a minute"),
@@ -120,7 +134,28 @@ impl Caller<'_> {
     }
 }
 
-fn runtime() -> runtime::Runtime {
+/// A runtime on a thread of its own.
+pub(crate) struct Running {
+    handle: runtime::Handle,
+    _end: oneshot::Sender<()>,
+}
+
+impl Running {
+    /// Starts it. It ends when this is dropped.
+    pub(crate) fn start() -> Self {
+        let (runtime, (end, ended)) = (runtime(), oneshot::channel());
+        let handle = runtime.handle().clone();
+        std::thread::spawn(move || drop(runtime.block_on(ended)));
+        Self { handle, _end: end }
+    }
+
+    pub(crate) fn enter<T>(&self, action: impl FnOnce() -> T) -> T {
+        let _entered = self.handle.enter();
+        action()
+    }
+}
+
+pub(crate) fn runtime() -> runtime::Runtime {
     runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
@@ -199,7 +234,7 @@ fn serve(address: &str, waiting: Waiting, mut end: oneshot::Receiver<()>, ready:
     }
     let mut turns = builder.turns().unwrap();
     ready(&turns.addresses()[0].to_string());
-    if waiting == Tokio {
+    if matches!(waiting, Tokio | OnTokio) {
         runtime().block_on(turns.run(async { drop(end.await) })).unwrap();
         return;
     }
@@ -216,7 +251,7 @@ fn serve(address: &str, waiting: Waiting, mut end: oneshot::Receiver<()>, ready:
 fn other() {
     let Ok(order) = std::env::var(SERVER) else { return };
     let (waiting, address) = order.split_once(' ').unwrap();
-    let waiting = [Spinning, Blocking, EventLoop, Tokio].into_iter().find(|it| format!("{it:?}") == waiting);
+    let waiting = [Spinning, Blocking, EventLoop, Tokio, OnTokio].into_iter().find(|it| format!("{it:?}") == waiting);
     let (_end, ended) = oneshot::channel();
     serve(address, waiting.unwrap(), ended, |address| println!("serving {address}"));
 }
@@ -432,12 +467,18 @@ fn run(caller: &Caller<'_>, cases: &[Case], place: &str) {
 
 /// Runs all cases with all ways to wait, with the server in this process and in another.
 fn check(address: impl Fn() -> String) {
-    for waiting in [Spinning, Blocking, EventLoop, Tokio] {
+    for waiting in [Spinning, Blocking, EventLoop, Tokio, OnTokio] {
         let test = |address: &str, place: &str| {
+            let receiving = (waiting == OnTokio).then(Running::start);
             let connect = || {
                 let spin = if waiting == Spinning { Duration::from_micros(200) } else { Duration::ZERO };
                 let client = Client::to(address, Credentials::token(TOKEN.0, TOKEN.1)).unwrap();
-                client.deadline(PATIENCE).spin(spin).connect().unwrap()
+                let client = client.deadline(PATIENCE).spin(spin);
+                let client = match &receiving {
+                    Some(running) => running.enter(|| client.on_tokio()),
+                    None => client,
+                };
+                client.connect().unwrap()
             };
             let caller = Caller { client: connect(), waiting, connect: &connect, simulation: None };
             run(&caller, CASES, place);
@@ -460,10 +501,10 @@ fn over_tcp() {
 }
 
 /// A simulation has one thread, which does not sleep: it waits for results, or lets time pass until
-/// a function has them.
+/// a function or a task has them.
 #[test]
 fn over_a_simulated_network() {
-    for waiting in [Blocking, EventLoop] {
+    for waiting in [Blocking, EventLoop, Tokio] {
         let simulation = Simulation::new(service(Server::builder()), Profile::default(), 1).unwrap();
         let connect = || simulation.connect().unwrap().deadline(PATIENCE);
         let caller = Caller { client: connect(), waiting, connect: &connect, simulation: Some(&simulation) };

@@ -1,5 +1,6 @@
 //! Servers and clients of remote procedures: with the feature `tokio`, and built apart.
 
 mod cases;
+mod client_task;
 mod server_task;
 mod versions;

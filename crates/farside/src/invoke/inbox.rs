@@ -11,6 +11,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use farside_fabric::ProcessId;
 use farside_fabric::bell::{Fencing, clear_bits, leave};
 use farside_fabric::ring::{Corrupt, Header, MappedChunk, MappedControl, Receiver, RunEnd};
 use farside_sys::prefetch::prefetch;
@@ -25,6 +26,7 @@ use crate::runtime::activity::FunctionId;
 use crate::runtime::extent::Extent;
 use crate::runtime::home::Home;
 use crate::runtime::pool::{HandedOver, Pool};
+use crate::runtime::process::Process;
 use crate::runtime::worker::Worker;
 
 /// The number of records run from one ring before the others get their turn.
@@ -47,6 +49,8 @@ pub(crate) struct Inbox {
     /// By source.
     rings: Vec<Option<Box<InRing>>>,
     frames: Vec<Option<InFrames>>,
+    /// The number of calls executed that quiescence counts, by source.
+    counted_calls: Vec<u64>,
     /// The sources whose frames have arrived.
     streams: Vec<u32>,
     watched: Vec<u32>,
@@ -83,10 +87,22 @@ impl Inbox {
             local,
             rings: (0..sources).map(|_| None).collect(),
             frames: (0..sources).map(|_| None).collect(),
+            counted_calls: vec![0; sources],
             streams: Vec::new(),
             watched: Vec::new(),
             left: Vec::new(),
         }
+    }
+
+    /// Returns the number of calls from some processes that quiescence counts.
+    pub(crate) fn counted_calls(&self, process: &Process, is_counted: impl Fn(ProcessId) -> bool) -> u64 {
+        let of = |index: usize| process.owner_of(index as u32);
+        let counted = self
+            .counted_calls
+            .iter()
+            .enumerate()
+            .filter(|(index, calls)| **calls > 0 && of(*index).is_some_and(&is_counted));
+        counted.map(|(_, calls)| calls).sum()
     }
 
     /// Adds a ring that was made.
@@ -303,12 +319,14 @@ fn run_ring(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
     if is_watched {
         worker.note_calls_begin();
     }
+    let before = worker.executed_counted();
     let ended = catch_unwind(AssertUnwindSafe(|| match worker.hands_over_to() {
         None if is_watched => run_records::<true>(worker, source, is_alike, receiver),
         None => run_records::<false>(worker, source, is_alike, receiver),
         Some(pool) => hand_records_over(worker, pool, source, receiver),
     }));
     drop(handling);
+    inbox.counted_calls[index] += worker.executed_counted() - before;
     if is_watched {
         worker.note_calls_end();
     }
@@ -494,9 +512,11 @@ fn run_stream(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
     let source = worker.process_handle().source(index);
     let handling = Handling::begin(worker.in_handler_flag());
     worker.fetches().set_in_stream(true);
+    let before = worker.executed_counted();
     let ended = catch_unwind(AssertUnwindSafe(|| run_framed(worker, source, frames)));
     worker.fetches().set_in_stream(false);
     drop(handling);
+    inbox.counted_calls[index] += worker.executed_counted() - before;
     if let Some(consumed) = frames.credit() {
         worker.process_handle().credit_frames(source, worker, consumed);
     }

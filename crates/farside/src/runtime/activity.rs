@@ -10,6 +10,7 @@
 
 pub(crate) mod events;
 pub(crate) mod recorder;
+pub(crate) mod told;
 
 use std::collections::BTreeMap;
 use std::panic::Location;

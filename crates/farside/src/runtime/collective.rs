@@ -50,7 +50,7 @@ macro_rules! collectives {
                 #[track_caller]
                 pub fn $name $(<$($generics)*>)? (&self, $($argument: $type),*) -> Result<$result> {
                     let _here = InCollective::begin(self, stringify!($name));
-                    Group::all(self).$name($($argument),*)
+                    Group::among(self, self.remaining().as_ref()).$name($($argument),*)
                 }
             )*
         }
@@ -413,6 +413,6 @@ impl Worker {
     /// Waits until all workers make the same thing, of the same type: a [`barrier`](Self::barrier)
     /// that takes nothing else for it.
     pub(crate) fn meet<T: 'static>(&self, kind: Kind) -> Result<()> {
-        Group::all(self).meet::<T>(kind)
+        Group::among(self, self.remaining().as_ref()).meet::<T>(kind)
     }
 }

@@ -14,12 +14,14 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::time::Duration;
 
+use farside_fabric::ProcessId;
 use farside_fabric::ring::Header;
 
 use crate::error::{Result, Source};
 use crate::invoke::inbox::run_handed_over;
 use crate::runtime::process::{Process, lock};
 use crate::runtime::worker::Worker;
+use farside_launch::layout::Shape;
 use farside_launch::settings::Settings;
 
 /// The longest sleep of a receiver that waits for room in the queue, before it checks whether the
@@ -92,6 +94,8 @@ pub(crate) struct Pool {
     queued_bytes: AtomicUsize,
     /// The number of records handed over so far. Written by the receiver.
     handed_over: AtomicU64,
+    /// The same, by the process that sent them.
+    handed_over_by: Box<[AtomicU64]>,
     /// The number of those that have run. Written by members, when they find no more records.
     finished: AtomicU64,
     of_members: Box<[OfMember]>,
@@ -100,10 +104,10 @@ pub(crate) struct Pool {
 }
 
 /// What a member publishes before it says that records have run, and after continuations have run.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct OfMember {
-    /// The number of calls that it has sent.
-    sent: AtomicU64,
+    /// The number of calls that it has sent, by receiver. Quiescence counts these.
+    sent: Box<[AtomicU64]>,
     /// The number of calls after which it will go on. While it goes on after the last one, that
     /// still counts.
     continuations: AtomicUsize,
@@ -112,39 +116,56 @@ struct OfMember {
 impl Pool {
     pub(crate) fn new(settings: &Settings) -> Self {
         let receiver = settings.threads as usize;
+        let counters = |count: u32| (0..count).map(|_| AtomicU64::new(0)).collect::<Box<[_]>>();
+        let receivers = Shape::new(settings).callable();
+        let of_member = || OfMember { sent: counters(receivers), continuations: AtomicUsize::new(0) };
         Self {
             members: receiver + 1..receiver + 1 + settings.pool_threads as usize,
             cap_bytes: settings.queue_cap_bytes,
             queue: Mutex::default(),
             queued_bytes: AtomicUsize::new(0),
             handed_over: AtomicU64::new(0),
+            handed_over_by: counters(settings.processes),
             finished: AtomicU64::new(0),
-            of_members: (0..settings.pool_threads).map(|_| OfMember::default()).collect(),
+            of_members: (0..settings.pool_threads).map(|_| of_member()).collect(),
             room: AtomicU32::new(0),
         }
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.idle_counts().is_some()
+        self.look_while_idle(|| ()).is_some()
     }
 
-    /// Returns the number of calls that the members have sent, and the number that was handed over
-    /// to them. Returns `None` unless all of these have run, and so have their continuations.
-    pub(crate) fn idle_counts(&self) -> Option<(u64, u64)> {
+    /// Returns the number of calls that the members have sent to some processes, and the number
+    /// that was handed over to them from these. Returns `None` unless all calls that were handed
+    /// over have run, and so have their continuations.
+    pub(crate) fn idle_counts(&self, process: &Process, is_counted: impl Fn(ProcessId) -> bool) -> Option<(u64, u64)> {
+        self.look_while_idle(|| {
+            let is_to_counted = |to: usize| process.owner_of(to as u32).is_some_and(&is_counted);
+            let by_receiver = self.of_members.iter().flat_map(|member| member.sent.iter().enumerate());
+            // SYNC: acquire, pairs with the releases in `publish` and `hand_over`: a count of a
+            // later record brings the count of its handover with it.
+            let load = |count: &AtomicU64| count.load(Ordering::Acquire);
+            let sent =
+                by_receiver.map(|(to, sent)| (to, load(sent))).filter(|(to, sent)| *sent > 0 && is_to_counted(*to));
+            let by_sender = self.handed_over_by.iter().enumerate();
+            let executed = by_sender.filter(|(from, _)| is_counted(ProcessId::new(*from as u32)));
+            (sent.map(|(_, sent)| sent).sum(), executed.map(|(_, count)| load(count)).sum())
+        })
+    }
+
+    /// Returns what `look` has seen, unless a record was running or continued meanwhile.
+    fn look_while_idle<T>(&self, look: impl FnOnce() -> T) -> Option<T> {
         // SYNC: acquire, pairs with the releases in `publish`: a thread that finds the pool idle
         // sees what the last record and the last continuation sent.
         let finished = self.finished.load(Ordering::Acquire);
-        let mut sent = 0;
-        for member in &self.of_members {
-            // A member without continuations sends nothing unless it runs a record.
-            if member.continuations.load(Ordering::Acquire) > 0 {
-                return None;
-            }
-            sent += member.sent.load(Ordering::Acquire);
+        // A member without continuations sends nothing unless it runs a record.
+        if self.of_members.iter().any(|member| member.continuations.load(Ordering::Acquire) > 0) {
+            return None;
         }
-        // Read last: if the two are equal, no record was running when `sent` was read. A count of a
-        // later record in `sent` brings the count of its handover with it.
-        (self.handed_over.load(Ordering::Acquire) == finished).then_some((sent, finished))
+        let seen = look();
+        // Read last: if the two are equal, no record was running when `look` was called.
+        (self.handed_over.load(Ordering::Acquire) == finished).then_some(seen)
     }
 
     /// Queues a record for the members. While the queue is full, the receiver waits here. Later
@@ -162,6 +183,10 @@ impl Pool {
             process.clock().sleep(&self.room, seen, NAP);
         }
         self.handed_over.fetch_add(1, Ordering::Relaxed);
+        if let Some((from, _)) = process.process_of_source(record.source) {
+            // SYNC: release, pairs with the acquire in `idle_counts`: after the total count.
+            self.handed_over_by[from.index()].fetch_add(1, Ordering::Release);
+        }
         let mut queue = lock(&self.queue);
         self.queued_bytes.fetch_add(record.bytes(), Ordering::Relaxed);
         queue.push_back(record);
@@ -204,10 +229,11 @@ impl Pool {
         // A thread that finds the pool idle knows of what the calls did.
         process.end_accesses();
         let own = &self.of_members[member.thread_index() - self.members.start];
-        let sent = member.calls_sent() - member.collectives.borrow().sent();
         // SYNC: release, for the acquires in `idle_counts`: `sent` before `continuations`, and both
         // before the records count as finished.
-        own.sent.store(sent, Ordering::Release);
+        for (to, sent) in member.counted_calls_by_receiver() {
+            own.sent[to].store(sent, Ordering::Release);
+        }
         let continuations = member.continuation_count();
         own.continuations.store(continuations, Ordering::Release);
         // SYNC: also acquire: the last member to finish sees the handover of the others' records.

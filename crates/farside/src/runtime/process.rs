@@ -362,7 +362,7 @@ impl Process {
     }
 
     /// Returns the process of a source, and the thread's index if the source is a thread.
-    fn process_of_source(&self, source: Source) -> Option<(ProcessId, Option<usize>)> {
+    pub(crate) fn process_of_source(&self, source: Source) -> Option<(ProcessId, Option<usize>)> {
         match source {
             Source::Worker(worker) => self.place_of(worker).map(|(process, local)| (process, Some(local))),
             Source::Process(process) => (process.number() < self.shape.processes).then_some((process, None)),

@@ -266,7 +266,7 @@ fn wait_for_start(
             }
             Some(ToProcess::Ended { why }) => return Err(LaunchError::from(why).into()),
             Some(ToProcess::Lost { process, root, why }) => return Err(Loss { root, why }.into_error(process)),
-            Some(ToProcess::Confirm { .. } | ToProcess::Finish | ToProcess::Probe) => {}
+            Some(ToProcess::Confirm { .. } | ToProcess::Finish | ToProcess::Probe | ToProcess::Ask { .. }) => {}
             None if clock.now() >= deadline => {
                 return Err(Error::deadline("waiting for the other processes to start", time));
             }

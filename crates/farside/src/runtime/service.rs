@@ -11,8 +11,10 @@ use std::time::Duration;
 
 use farside_fabric::Event;
 
+use crate::runtime::activity::Activity;
 use crate::runtime::process::{Loss, Process, lock};
 use crate::runtime::room;
+use crate::wire;
 use farside_launch::control::{ToCoordinator, ToProcess};
 use farside_launch::kill_point::KillPoint;
 
@@ -134,7 +136,7 @@ fn take_events(process: &Arc<Process>) -> bool {
 }
 
 /// Carries out an order of the coordinator.
-fn take_order(process: &Process, order: ToProcess) {
+fn take_order(process: &Arc<Process>, order: ToProcess) {
     match order {
         // These come before the start, which `run` awaits.
         ToProcess::Start { .. } | ToProcess::Exchange | ToProcess::Peers { .. } | ToProcess::Builds { .. } => {}
@@ -157,6 +159,14 @@ fn take_order(process: &Process, order: ToProcess) {
             process.begin_round(round);
         }
         ToProcess::Probe => process.control().send(ToCoordinator::Alive),
+        ToProcess::Ask { number, question } => {
+            // A question of another version has an empty answer.
+            let question = wire::decode(wire::Decoder::new(&question), 0);
+            let answer = question.map(|question| wire::encode(&Activity::of(process).answer(question), Vec::new()));
+            for message in ToCoordinator::told(number, &answer.unwrap_or_default()) {
+                process.control().send(message);
+            }
+        }
         ToProcess::Finish => {
             tracing::debug!("order: return");
             process.kill_point(KillPoint::Finished);

@@ -216,6 +216,18 @@ impl Numbers {
         })
     }
 
+    /// The number of slots that have had a value.
+    pub(crate) fn used(&self) -> u32 {
+        self.used.get()
+    }
+
+    /// Gives out the numbers of slots behind the first `used` from now on. Workers that do not know
+    /// the same agree again by this.
+    pub(crate) fn begin_at(&self, used: u32) {
+        self.used.set(used);
+        self.free.borrow_mut().clear();
+    }
+
     /// Takes back the number of a value that is removed everywhere.
     pub(crate) fn give_back(&self, number: u32) {
         if number >> INDEX_BITS < VALUES_OF_A_SLOT - 1 {

@@ -344,6 +344,16 @@ impl Worker {
         self.process.is_named_lost(process) || self.has_outlived(process)
     }
 
+    /// Returns whether this process has heard of the loss of another one. That may be before
+    /// [`is_lost`](Self::is_lost) says so: calls which the other had published may still run here.
+    /// For loops without [progress](Self::progress), in which a worker learns of losses from errors
+    /// alone.
+    ///
+    /// *Cost*: a load.
+    pub fn has_heard_of_loss(&self, process: ProcessId) -> bool {
+        self.process.is_lost(process)
+    }
+
     /// Returns the lost processes whose last calls have run here: those that
     /// [`when_lost`](Self::when_lost) has reported.
     pub(crate) fn outlived_processes(&self) -> Vec<ProcessId> {
@@ -513,6 +523,18 @@ impl Worker {
         self.send_counters().map(|one| one.calls).sum()
     }
 
+    /// Returns the number of calls sent to some processes that quiescence counts.
+    pub(crate) fn counted_calls(&self, is_counted: impl Fn(ProcessId) -> bool) -> u64 {
+        let outboxes = self.outboxes.iter().filter_map(OnceCell::get).map(RefCell::borrow);
+        outboxes.filter(|outbox| is_counted(outbox.to_process())).map(|outbox| outbox.counted_calls()).sum()
+    }
+
+    /// Returns the number of calls sent to each receiver that quiescence counts.
+    pub(crate) fn counted_calls_by_receiver(&self) -> impl Iterator<Item = (usize, u64)> {
+        let outboxes = self.outboxes.iter().enumerate();
+        outboxes.filter_map(|(to, outbox)| Some((to, outbox.get()?.borrow().counted_calls())))
+    }
+
     // For other rooms.
 
     /// Returns the state of a room in this worker.
@@ -636,6 +658,12 @@ impl Worker {
     #[inline]
     pub(crate) fn executed(&self) -> u64 {
         self.executed.get()
+    }
+
+    /// The number of calls executed that quiescence counts.
+    #[inline]
+    pub(crate) fn executed_counted(&self) -> u64 {
+        self.executed.get() - self.collectives.borrow().executed()
     }
 
     #[inline]

@@ -29,7 +29,7 @@ pub(super) fn null(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchEr
     let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let count = options.operations_or(BLOCKED_TRIPS);
     let mut line = line(me, &runtime)?;
-    let (ended, mut client) = ends(me, &runtime)?;
+    let (ended, client) = ends(me, &runtime)?;
     let taken = in_turns(me, options, |_| {
         me.barrier()?;
         let limit_ns = runtime.block_on(within(async {
@@ -46,11 +46,13 @@ pub(super) fn null(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchEr
         }))?;
         me.barrier()?;
         let call_ns = runtime.block_on(within(async {
-            let Some(client) = &mut client else {
+            let Some(client) = &client else {
                 ended.notified().await;
                 return Ok(0.0);
             };
             let echo = client.procedure::<u64, u64, Never>("awaited", 0, "echo");
+            // The first call of a procedure asks the server for it.
+            echo.start(&1).map_err(failed)?.await.map_err(failed)?;
             time(count, async || {
                 black_box(echo.start(&7).map_err(failed)?.await.map_err(failed)?);
                 Ok(())
@@ -58,7 +60,7 @@ pub(super) fn null(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchEr
             .await
         }));
         if let Some(client) = &client {
-            end(client)?;
+            end(&runtime, client)?;
         }
         Ok(vec![limit_ns, call_ns?])
     })?;
@@ -138,13 +140,16 @@ fn ends(me: &Worker, runtime: &Runtime) -> Result<(Arc<Notify>, Option<Client>),
         return Ok((ended, None));
     }
     me.barrier()?;
-    let client = Client::connect(address, Credentials::own_user()).map_err(failed)?;
-    // The first call of a procedure asks the server for it, and waits for the answer.
-    client.procedure::<u64, u64, Never>("awaited", 0, "echo").call(&1).map_err(failed)?;
-    end(&client)?;
+    let client = Client::to(address, Credentials::own_user()).map_err(failed)?;
+    let client = {
+        let _within = runtime.enter();
+        client.on_tokio().connect().map_err(failed)?
+    };
+    end(runtime, &client)?;
     Ok((ended, Some(client)))
 }
 
-fn end(client: &Client) -> Result<(), BenchError> {
-    client.procedure::<(), (), Never>("awaited", 0, "end").call(&()).map_err(failed)
+fn end(runtime: &Runtime, client: &Client) -> Result<(), BenchError> {
+    let end = client.procedure::<(), (), Never>("awaited", 0, "end");
+    runtime.block_on(within(async { end.start(&()).map_err(failed)?.await.map_err(failed) }))
 }

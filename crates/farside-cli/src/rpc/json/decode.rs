@@ -13,9 +13,31 @@ impl Type {
     pub(in crate::rpc) fn decode(&self, bytes: &[u8]) -> Result<Value, Fault> {
         let mut input = Input { left: bytes, cost_left: COST_MAX };
         let value = self.read(&mut input)?;
-        match input.left.len() {
-            0 => Ok(value),
-            count => Err(Fault::new(format!("the server sent {count} bytes too many"))),
+        input.end()?;
+        Ok(value)
+    }
+
+    /// Reads `count` values that together take all the bytes.
+    pub(in crate::rpc) fn decode_each(&self, count: u64, bytes: &[u8]) -> Result<Vec<Value>, Fault> {
+        let mut input = Input { left: bytes, cost_left: COST_MAX };
+        let values = (0..count).map(|_| self.read(&mut input)).collect::<Result<_, _>>()?;
+        input.end()?;
+        Ok(values)
+    }
+
+    /// The type of the items that follow a result of this type.
+    pub(in crate::rpc) fn items(&self) -> Option<&Self> {
+        fn of(fields: &Fields) -> Option<&Type> {
+            fields.iter().find_map(|(_, ty)| ty.items())
+        }
+        match self {
+            Self::Stream(items) => Some(items),
+            Self::Option(inner) => inner.items(),
+            Self::Tuple(types) => types.iter().find_map(Self::items),
+            Self::Struct(fields) | Self::Extensible(fields) => of(fields),
+            Self::Result(variants) => variants.iter().find_map(|(_, fields)| of(fields)),
+            Self::Enum(variants) => variants.iter().find_map(|(_, fields)| of(fields)),
+            _ => None,
         }
     }
 
@@ -100,12 +122,20 @@ impl Type {
             Self::Memory { .. } => {
                 return Err(Fault::new("memory in a result has no form in JSON: call the procedure from a program"));
             }
+            Self::Stream(_) => input.array::<4>().map(|_| Value::Null)?,
             Self::Cut => return Err(Fault::new(CUT)),
         })
     }
 }
 
 impl<'a> Input<'a> {
+    fn end(&self) -> Result<(), Fault> {
+        match self.left.len() {
+            0 => Ok(()),
+            count => Err(Fault::new(format!("the server sent {count} bytes too many"))),
+        }
+    }
+
     fn pay(&mut self, cost: usize) -> Result<(), Fault> {
         let left = self.cost_left.checked_sub(cost);
         self.cost_left =

@@ -94,6 +94,7 @@ impl Type {
                 out.bytes.extend((out.memory.len() as u32).to_le_bytes());
                 out.memory.push(memory);
             }
+            (Self::Stream(_), _) => return Err(Fault::new("a stream is no argument")),
             (Self::Cut, _) => return Err(Fault::new(CUT)),
         }
         Ok(())

@@ -260,6 +260,8 @@ fn hostile_descriptions_and_answers_have_an_end() {
     let long = 1_u64.to_le_bytes();
     assert!(parse("Vec u8").unwrap().decode(&long).is_err());
     assert!(parse("Vec ()").unwrap().decode(&u64::MAX.to_le_bytes()).is_err());
+    assert!(parse("()").unwrap().decode_each(u64::MAX, &[]).unwrap_err().what.contains("too large for JSON"));
+    assert!(parse("u8").unwrap().decode_each(1, &[1, 2]).unwrap_err().what.contains("1 bytes too many"));
     // A recursive type is described to some depth.
     let cut = parse("Vec ...").unwrap();
     assert_eq!(cut.decode(&[0; 8]), Ok(json!([])));

@@ -107,7 +107,7 @@ fn use_map(me: &Worker, implementation: Implementation, start: &Start<'_>, recor
     start.meet(me)?;
     // Each has keys of its own, and all use the first ones.
     let own = 100 * u64::from(me.id().number() + 1);
-    for round in 0..6 {
+    for round in 0..4 {
         call(Insert, own + round)?;
         call(Insert, round % 3)?;
         call(Get, own + round / 2)?;
@@ -117,7 +117,7 @@ fn use_map(me: &Worker, implementation: Implementation, start: &Start<'_>, recor
     }
     meets_loss(me)?;
     // No slot is held any more, and what was acknowledged is there.
-    for key in (0..3).chain((100..).step_by(100).take(PROCESSES as usize).flat_map(|own| own..own + 6)) {
+    for key in (0..3).chain((100..).step_by(100).take(PROCESSES as usize).flat_map(|own| own..own + 4)) {
         call(Get, key)?;
         call(Insert, key)?;
         call(Get, key)?;

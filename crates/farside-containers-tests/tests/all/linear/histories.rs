@@ -340,7 +340,7 @@ const SHAPES: [(u32, u32); 3] = [(3, 1), (2, 2), (5, 1)];
 
 #[test]
 fn maps_in_simulations() {
-    for (seed, (processes, threads)) in (0..36).zip(SHAPES.into_iter().cycle()) {
+    for (seed, (processes, threads)) in (0..24).zip(SHAPES.into_iter().cycle()) {
         for implementation in MAPS {
             let simulation = Simulation::new(processes, threads, seed).options(options(seed));
             let (verdict, calls) =
@@ -355,7 +355,7 @@ fn maps_in_simulations() {
 
 #[test]
 fn wire_maps_in_simulations() {
-    for (seed, (processes, threads)) in (0..36).zip(SHAPES.into_iter().cycle()) {
+    for (seed, (processes, threads)) in (0..24).zip(SHAPES.into_iter().cycle()) {
         let simulation = Simulation::new(processes, threads, seed).options(options(seed));
         let promises = [Promise::ALL, Promise::ALL];
         let (verdict, calls) = simulated(simulation, |me, record| with_wire_map(me, seed, &promises, record));
@@ -367,7 +367,7 @@ fn wire_maps_in_simulations() {
 
 #[test]
 fn queues_in_simulations() {
-    for (seed, (processes, threads)) in (0..36).zip(SHAPES.into_iter().cycle()) {
+    for (seed, (processes, threads)) in (0..24).zip(SHAPES.into_iter().cycle()) {
         for implementation in QUEUES {
             let simulation = Simulation::new(processes, threads, seed).options(options(seed));
             let (verdict, calls) =
@@ -415,11 +415,12 @@ fn maps_with_deaths() {
     let mut cut = 0;
     for seed in 0..40 {
         for implementation in MAPS {
-            let promises: &[Promise] = match seed % 4 {
+            let promises: &[Promise] = match seed % 5 {
                 0 | 2 => &[Promise::ALL],
                 1 => &[Promise::INSERT_ONLY],
                 // Something is there to find.
-                _ => &[Promise::INSERT_ONLY, Promise::FIND_ONLY],
+                3 => &[Promise::INSERT_ONLY, Promise::FIND_ONLY],
+                _ => &[Promise::ALL, Promise::LOCAL],
             };
             let rounds = ROUND * (promises.len() as u32 - 1);
             let body = |me: &Worker, record: &Record<MapStep>| with_map(me, (implementation, seed), promises, record);
@@ -453,11 +454,12 @@ fn queues_with_deaths() {
     for seed in 0..40 {
         // A published queue may stand still after the loss: later calls fail, and stay open.
         for implementation in QUEUES {
-            let promises: &[Promise] = match seed % 4 {
+            let promises: &[Promise] = match seed % 5 {
                 0 | 2 => &[Promise::ALL],
                 1 => &[Promise::PUSH_ONLY],
                 // Something is there to pop.
-                _ => &[Promise::PUSH_ONLY, Promise::POP_ONLY],
+                3 => &[Promise::PUSH_ONLY, Promise::POP_ONLY],
+                _ => &[Promise::ALL, Promise::LOCAL],
             };
             let rounds = ROUND * (promises.len() as u32 - 1);
             let body =

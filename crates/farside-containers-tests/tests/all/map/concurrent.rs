@@ -30,7 +30,7 @@ fn counters_add_up(me: &Worker) -> Result<()> {
     }
     Ok(())
 }
-everywhere!(counters, super::counters_add_up, crate::map::simulated);
+everywhere!(counters, super::counters_add_up);
 
 /// Of all workers that insert one key, one finds it new. None finds it new again.
 fn one_worker_is_first(me: &Worker) -> Result<()> {
@@ -55,7 +55,7 @@ fn one_worker_is_first(me: &Worker) -> Result<()> {
     }
     Ok(())
 }
-everywhere!(first, super::one_worker_is_first, crate::map::simulated);
+everywhere!(first, super::one_worker_is_first);
 
 /// A key that all write behaves like one variable: a value that was read is whole, and no worker
 /// sees one writer's values in another order.
@@ -90,7 +90,7 @@ pub(super) fn keys_are_variables(me: &Worker, implementation: Implementation) ->
 fn all_keys_are_variables(me: &Worker) -> Result<()> {
     IMPLEMENTATIONS.into_iter().try_for_each(|implementation| keys_are_variables(me, implementation))
 }
-everywhere!(variables, super::all_keys_are_variables, crate::map::simulated);
+everywhere!(variables, super::all_keys_are_variables);
 
 /// The same by eight processes that share memory, on fewer CPUs.
 #[test]

@@ -61,7 +61,7 @@ fn says_that_it_is_full(me: &Worker) -> Result<()> {
     }
     Ok(())
 }
-everywhere!(full, super::says_that_it_is_full, crate::map::simulated);
+everywhere!(full, super::says_that_it_is_full);
 
 /// Keys that all begin at one slot fill it up to the bound of probes, also if the map may grow.
 #[test]
@@ -132,7 +132,7 @@ fn bad_input_is_refused(me: &Worker) -> Result<()> {
     assert!(matches!(map_error(&map.free(me)), MapError::Gone));
     me.barrier()
 }
-everywhere!(bad_input, super::bad_input_is_refused, crate::map::simulated);
+everywhere!(bad_input, super::bad_input_is_refused);
 
 /// A function that panics leaves the entry as it was. Its caller is told, and others go on.
 fn a_panic_changes_nothing(me: &Worker) -> Result<()> {
@@ -154,7 +154,7 @@ fn a_panic_changes_nothing(me: &Worker) -> Result<()> {
     }
     Ok(())
 }
-everywhere!(panics, super::a_panic_changes_nothing, crate::map::simulated);
+everywhere!(panics, super::a_panic_changes_nothing);
 
 /// What survivors do while a process is killed that writes the same keys. Only keys of the lost
 /// process are lost.

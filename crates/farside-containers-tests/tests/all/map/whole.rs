@@ -30,7 +30,7 @@ fn batches_bring_all(me: &Worker) -> Result<()> {
     }
     Ok(())
 }
-everywhere!(batches, super::batches_bring_all);
+everywhere!(batches, super::batches_bring_all, crate::simulated_in_a_grid);
 
 /// Keys may be longer than the numbers of their bytes that one byte can hold.
 #[test]
@@ -106,7 +106,7 @@ fn iterators_meet_all(me: &Worker) -> Result<()> {
     }
     Ok(())
 }
-everywhere!(iterators, super::iterators_meet_all, crate::map::simulated);
+everywhere!(iterators, super::iterators_meet_all);
 
 /// A map that begins with one slot grows while all workers insert, replace and read.
 fn grows_while_used(me: &Worker) -> Result<()> {
@@ -133,7 +133,7 @@ fn grows_while_used(me: &Worker) -> Result<()> {
     }
     Ok(())
 }
-everywhere!(growth, super::grows_while_used, crate::map::simulated);
+everywhere!(growth, super::grows_while_used);
 
 /// Keys that come and go do not fill a map that may be moved.
 fn removed_keys_make_room(me: &Worker) -> Result<()> {
@@ -151,7 +151,7 @@ fn removed_keys_make_room(me: &Worker) -> Result<()> {
     assert_eq!(m.len()?, 4 * u64::from(me.worker_count()));
     me.barrier()
 }
-everywhere!(churn, super::removed_keys_make_room, crate::map::simulated);
+everywhere!(churn, super::removed_keys_make_room);
 
 /// The same by eight processes that share memory, on fewer CPUs.
 #[test]
@@ -210,4 +210,4 @@ fn all_entries_are_met(me: &Worker) -> Result<()> {
     }
     Ok(())
 }
-everywhere!(entries, super::all_entries_are_met, crate::map::simulated);
+everywhere!(entries, super::all_entries_are_met);

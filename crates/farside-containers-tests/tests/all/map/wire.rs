@@ -79,7 +79,7 @@ fn is_like_a_map(me: &Worker) -> Result<()> {
     assert!(matches!(map_error(&map.free(me)), MapError::Gone));
     me.barrier()
 }
-everywhere!(like_a_map, super::is_like_a_map, crate::map::simulated);
+everywhere!(like_a_map, super::is_like_a_map);
 
 /// All workers change the same keys, and a function that panics changes nothing.
 fn changes_add_up(me: &Worker) -> Result<()> {
@@ -103,7 +103,7 @@ fn changes_add_up(me: &Worker) -> Result<()> {
     }
     me.barrier()
 }
-everywhere!(changes, super::changes_add_up, crate::map::simulated);
+everywhere!(changes, super::changes_add_up);
 
 /// Insertions and changes in batches come to all owners. A function that panics changes nothing,
 /// and all workers are told.
@@ -140,7 +140,7 @@ fn batches_bring_all(me: &Worker) -> Result<()> {
     assert!(lengths.eq([Some(me.worker_count() as usize), Some(1)]));
     map.free(me)
 }
-everywhere!(batches, super::batches_bring_all, crate::map::simulated);
+everywhere!(batches, super::batches_bring_all);
 
 /// Keys of plain types belong to the same workers in both maps.
 #[test]
@@ -151,6 +151,44 @@ fn the_placement_is_that_of_plain_keys() {
             assert_eq!(plain.on(me).owner_of(&key), wire.on(me).owner_of(&key));
         }
         me.barrier()
+    })
+    .unwrap();
+}
+
+/// A stream of a part sees every entry that stays once, in many blocks, while others change.
+#[test]
+fn streams_see_all_that_stays() {
+    farside::simulate(3, 1, 4, |me| {
+        let map = WireMap::<String, Vec<u64>>::new(me)?;
+        let m = map.on(me);
+        // Some 100 KiB in each part, and values longer than a block.
+        let value = |key: u64| vec![key; if key.is_multiple_of(100) { 3000 } else { 40 }];
+        let keys = me.share(0..900);
+        keys.clone().try_for_each(|key| m.insert(key.to_string(), value(key as u64)).map(drop))?;
+        me.barrier()?;
+        let mut seen = Oracle::new();
+        for of in me.workers() {
+            for (number, entry) in m.stream(of)?.enumerate() {
+                let (key, value) = entry?;
+                assert_eq!(m.owner_of(&key), of);
+                assert_eq!(seen.insert(key, value), None);
+                if number % 10 == 0 {
+                    m.insert(format!("{number} of {}", me.id()), Vec::new())?;
+                    m.remove(&format!("{} of {}", number / 2, me.id()))?;
+                }
+            }
+        }
+        assert!((0..900).all(|key| seen.get(&key.to_string()) == Some(&value(key))));
+        me.barrier()?;
+        let mut counted = 0;
+        assert_eq!(m.for_all(|_, _| counted += 1)?, m.len()?);
+        assert_eq!(counted, m.len()?);
+        let nowhere = m.stream(farside::WorkerId::new(3)).err();
+        assert!(matches!(nowhere, Some(Error::UnknownWorker { .. })));
+        me.barrier()?;
+        map.free(me)?;
+        assert!(matches!(m.stream(me.id()).err().unwrap().room_error(), Some(MapError::Gone)));
+        Ok(())
     })
     .unwrap();
 }
@@ -174,8 +212,9 @@ fn a_lost_owner_is_named() {
                 inserted => assert!(inserted? == Inserted::New && !is_lost),
             }
         }
-        let len = m.len();
-        assert!(matches!(map_error(&len), MapError::Partial { missing, .. } if *missing == [dying]), "{len:?}");
+        for len in [m.len(), m.for_all(|key, value| assert_eq!(key, value))] {
+            assert!(matches!(map_error(&len), MapError::Partial { missing, .. } if *missing == [dying]), "{len:?}");
+        }
         *ended.lock().unwrap() += 1;
         me.wait_while_serving(|| *ended.lock().unwrap() == 3)
     });

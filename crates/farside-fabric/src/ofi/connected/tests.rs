@@ -85,7 +85,12 @@ fn bytes_are_read_and_written() {
         memory.read(7, &mut found).unwrap();
         assert_eq!((&found[..10], &found[23..]), (&b"0123456789"[..], &b"written"[..]));
         drop(slot);
-        assert_eq!(Arc::strong_count(&kept), 1);
+        // The thread that makes progress may be the one that drops it.
+        let until = Instant::now() + LONG;
+        while Arc::strong_count(&kept) > 1 {
+            assert!(Instant::now() < until, "it is kept after its transfers");
+            std::thread::yield_now();
+        }
         assert_eq!(other.moved_bytes(), 1020);
     }
 }

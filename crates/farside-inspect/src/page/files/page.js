@@ -61,6 +61,8 @@ function takeJobs(head) {
     ? `Processes: ${ours.processes.length} of ${ours.process_count}` : "Processes";
   at("processes").querySelector("ul").replaceChildren(...(ours?.processes ?? []).map((process) =>
     el("li", {}, `process ${process.process}: number ${process.system_process} in the system`)),
+    ...(ours?.by_launcher ?? []).map((process) =>
+      el("li", {}, `process ${process.process}, seen through its launcher (${process.system_process})`)),
     ...(ours?.silent ?? []).map((process) => el("li", { class: "wrong" }, `process ${process} does not answer`)));
 }
 

@@ -1,17 +1,19 @@
 //! The server is killed and started again, while a job runs and viewers look.
 
+use std::io::Read;
 use std::net::SocketAddr;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use farside_inspect::page::{Options, Page};
+use farside_inspect::{At, InspectError, Refused, Selection};
 use farside_testbed::browser::{BED, Browser};
 use farside_testbed::{ended_with_us, free_port, is_left_out};
 use serde_json::{Value, json};
 
-use crate::page::client::{PATIENCE, Records, Reply, request, send};
+use crate::page::client::{PATIENCE, Records, Reply, request, try_send};
 use crate::steering::JOB;
-use crate::targets::{PART, Target};
+use crate::targets::{BOARD, PART, Target};
 
 const TOKEN: &str = "0123456789abcdef";
 const PORT: &str = "FARSIDE_INSPECT_TEST_PORT";
@@ -27,32 +29,48 @@ pub(crate) fn play_server() -> farside::Result<()> {
 }
 
 /// A server that is killed in the end.
-struct Served {
-    child: Child,
+pub(super) struct Served {
+    pub(super) child: Child,
     address: SocketAddr,
 }
 
 impl Served {
-    fn start(job: &str, port: u16) -> Self {
+    pub(super) fn start(job: &str, port: u16) -> Self {
+        Self::start_with(job, port, None).expect("the server starts")
+    }
+
+    /// Starts a server that is killed at a numbered point, which may be before it serves.
+    fn start_with(job: &str, port: u16, kill: Option<String>) -> Option<Self> {
         let mut command = ended_with_us(std::env::current_exe().unwrap());
         command.args(["--exact", "targets::target", "--nocapture", "--quiet"]).stdout(Stdio::piped());
         command.env(PART, "page server").env(JOB, job).env(PORT, port.to_string());
+        command.envs(kill.map(|point| ("FARSIDE_INSPECT_KILL", point)));
         let mut child = command.spawn().unwrap();
         let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         while !line.contains("ready") {
             line.clear();
-            assert!(std::io::BufRead::read_line(&mut out, &mut line).unwrap() > 0, "the server has ended");
+            if std::io::BufRead::read_line(&mut out, &mut line).unwrap() == 0 {
+                // It has ended.
+                let _ = child.wait();
+                return None;
+            }
         }
-        Self { child, address: ([127, 0, 0, 1], port).into() }
+        Some(Self { child, address: ([127, 0, 0, 1], port).into() })
     }
 
-    fn post(&self, path: &str, question: &Value) -> Reply {
-        let lines = [format!("Host: {}", self.address), format!("Authorization: Bearer {TOKEN}")];
+    pub(super) fn post(&self, path: &str, question: &Value) -> Reply {
+        self.try_post(path, question).expect("the server answers")
+    }
+
+    /// The answer, unless the server ends before it gives one.
+    fn try_post(&self, path: &str, question: &Value) -> Option<Reply> {
+        let (host, token) = (format!("Host: {}", self.address), format!("Authorization: Bearer {TOKEN}"));
+        let lines = [host, token, "Connection: close".into()];
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-        let reply = send(self.address, &request(&format!("POST {path}"), &lines, &question.to_string())).unwrap();
+        let reply = try_send(self.address, &request(&format!("POST {path}"), &lines, &question.to_string()))?;
         assert_eq!(reply.status, 200, "{}", reply.head);
-        reply
+        Some(reply)
     }
 
     /// The step of the first frame of a new viewer.
@@ -92,6 +110,59 @@ fn a_server_that_is_started_again_goes_on() {
         }
         job.set("dt", 3.0).unwrap();
     }
+    assert!(target.is_running());
+}
+
+/// A server that is killed wherever it asks the job something holds nothing there, and leaves no
+/// half of a change.
+#[cfg(debug_assertions)]
+#[test]
+fn a_server_that_is_killed_anywhere_leaves_nothing() {
+    let mut target = Target::start("steered", &[]);
+    let job = target.inspect(2);
+    let (port, all) = (free_port(), Selection::all());
+    let board = job.open::<u32>("board").unwrap();
+    let nines = vec![9; 2 * BOARD];
+    let mut points = 0;
+    for point in 1.. {
+        board.put(&all, &[0; 2 * BOARD]).unwrap();
+        let served = Served::start_with(&target.name, port, Some(format!("client:{point}")));
+        let is_well = served.as_ref().is_some_and(|served| {
+            let watch = json!({ "topics": [{ "key": 1, "watch": "area", "area": "seen", "period_ms": 1000 }] });
+            let _viewer = served.try_post("/stream", &watch);
+            let questions = [
+                json!({ "do": "jobs" }),
+                json!({ "do": "put", "area": "board", "values": nines }),
+                json!({ "do": "act", "action": "count" }),
+                json!({ "do": "pause" }),
+                json!({ "do": "set", "parameter": "dt", "value": 5.0 }),
+                json!({ "do": "next" }),
+                json!({ "do": "get", "area": "seen" }),
+                json!({ "do": "resume" }),
+            ];
+            // An answer is whole when the server has closed behind it.
+            let is_answered = |question| {
+                let mut reply = served.try_post("/ask", question)?;
+                reply.body.read_to_end(&mut Vec::new()).ok().filter(|bytes| *bytes > 0)
+            };
+            questions.iter().all(|question| is_answered(question).is_some())
+        });
+        drop(served);
+        // This waits for the end of what the server held.
+        let until = Instant::now() + PATIENCE;
+        while let Err(error) = job.set("dt", 1.0) {
+            let is_held = matches!(&error, InspectError::Refused { refused: Refused::Held { .. }, .. });
+            assert!(is_held && Instant::now() < until, "killed at point {point}: {error}");
+        }
+        let values = board.get(&all, At::Next).unwrap().values;
+        assert!(values == [0; 2 * BOARD] || values == nines, "killed at point {point}: {values:?}");
+        assert_eq!(job.is_paused().unwrap(), None, "killed at point {point}");
+        points = point;
+        if is_well {
+            break;
+        }
+    }
+    assert!(points > 20, "{points} points");
     assert!(target.is_running());
 }
 

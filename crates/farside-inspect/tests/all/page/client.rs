@@ -30,15 +30,27 @@ pub(crate) struct Reply {
 
 /// Connects to a server.
 pub(crate) fn connect(address: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.set_write_timeout(Some(PATIENCE)).unwrap();
-    stream
+    try_connect(address).unwrap()
+}
+
+fn try_connect(address: SocketAddr) -> std::io::Result<TcpStream> {
+    let stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
 }
 
 /// Sends bytes and reads the head of the answer. There is none if the server closes.
 pub(crate) fn send(address: SocketAddr, request: &[u8]) -> Option<Reply> {
-    let mut stream = connect(address);
+    send_on(connect(address), request)
+}
+
+/// As [`send`], for a server that may have ended already: then there is no answer, either.
+pub(crate) fn try_send(address: SocketAddr, request: &[u8]) -> Option<Reply> {
+    send_on(try_connect(address).ok()?, request)
+}
+
+fn send_on(mut stream: TcpStream, request: &[u8]) -> Option<Reply> {
     // The server may close before it has read all.
     let _ = stream.write_all(request);
     let mut body = BufReader::new(stream);

@@ -6,7 +6,7 @@ use farside_inspect::{At, Selection};
 use farside_testbed::browser::{BED, Browser};
 use serde_json::json;
 
-use crate::page::client::{PATIENCE, serve, token};
+use crate::page::client::{PATIENCE, serve};
 use crate::targets::{BOARD, COLUMNS, ROWS, Target};
 
 const PATTERN: &str = "article[data-area=\"pattern\"]";
@@ -164,53 +164,6 @@ fn a_phone_shows_everything() {
     assert_eq!(wide, json!([]));
     assert_eq!(browser.run("return document.documentElement.scrollWidth <= 360"), json!(true));
     browser.picture("phone");
-}
-
-/// A page of another origin in the same browser gets nothing, and cannot show the page in itself.
-#[test]
-fn another_origin_gets_nothing() {
-    if farside_testbed::is_left_out(BED) {
-        return;
-    }
-    let (page, other) = (serve("no such job"), serve("no such job"));
-    let browser = Browser::start(800, 600);
-    browser.open("data:text/html,<title>hostile</title>");
-    let (address, token) = (page.address(), token(&page));
-    browser.run(&format!(
-        "window.found = [];
-         const note = (name) => (value) => window.found.push([name, String(value)]);
-         const send = (name, path, options) =>
-           fetch('http://{address}' + path, options).then(async (got) => note(name)(got.type + (await got.text())),
-             (error) => note(name)('refused'));
-         send('read', '/', {{}});
-         send('opaque', '/', {{ mode: 'no-cors' }});
-         send('ask', '/ask', {{ method: 'POST', body: '{{\"do\":\"server\"}}',
-           headers: {{ Authorization: 'Bearer {token}' }} }});
-         send('form', '/ask', {{ method: 'POST', mode: 'no-cors', body: '{{\"do\":\"server\"}}' }});
-         const frame = document.createElement('iframe');
-         frame.src = 'http://{address}/';
-         frame.onload = () => {{
-           let seen;
-           try {{ seen = frame.contentDocument ? 'open' : 'closed'; }} catch {{ seen = 'closed'; }}
-           note('frame')(seen);
-         }};
-         document.body.append(frame);"
-    ));
-    browser.wait_for("window.found.length == 5");
-    let mut found: Vec<(String, String)> = browser
-        .run("return window.found")
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|pair| (pair[0].as_str().unwrap().into(), pair[1].as_str().unwrap().into()))
-        .collect();
-    found.sort();
-    let expected =
-        [("ask", "refused"), ("form", "refused"), ("frame", "closed"), ("opaque", "refused"), ("read", "refused")];
-    assert_eq!(found, expected.map(|(name, seen)| (name.to_owned(), seen.to_owned())));
-    // A wrong token is said, and does not flood the server.
-    browser.open(&format!("http://{}/#{}", other.address(), "0".repeat(32)));
-    browser.wait_for("document.querySelector('#state').innerText.includes('wrong token')");
 }
 
 /// What a person changes on the page is changed in the job.

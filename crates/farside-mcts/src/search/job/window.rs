@@ -1,6 +1,7 @@
 //! [`Window`]: a look into a search on a job while it runs.
 
 use std::cell::RefCell;
+use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 use farside::{PerWorker, Worker, WorkerId};
@@ -97,7 +98,13 @@ fn branches<G: Game>(part: &Part<G>, count_max: usize) -> Vec<Branch<G::Move>> {
         nodes.push(node);
     }
     let mut found = Vec::new();
-    while let Some(Candidate { name: parent, node, .. }) = candidates.pop() {
+    // The most visits that were found: at most `count_max`, the fewest on top.
+    let mut most = BinaryHeap::new();
+    while let Some(Candidate { visits, name: parent, node }) = candidates.pop() {
+        // No branch of this node or of those that are left has more visits than the node itself.
+        if most.len() == count_max && most.peek().is_none_or(|Reverse(fewest)| visits <= *fewest) {
+            break;
+        }
         let node = nodes[node as usize];
         for (edge, number) in tree.edges(node).zip(0..) {
             let mut owner = me;
@@ -117,13 +124,13 @@ fn branches<G: Game>(part: &Part<G>, count_max: usize) -> Vec<Branch<G::Move>> {
             };
             let (parent, chosen, visits, win_rate) = (parent.clone(), edge.chosen, edge.visits, edge.win_rate);
             found.push(Branch { id, parent, chosen, visits, win_rate, owner });
-        }
-        // The candidates that are left have no more visits than this one.
-        if found.len() >= count_max {
-            break;
+            most.push(Reverse(visits));
+            if most.len() > count_max {
+                most.pop();
+            }
         }
     }
-    found.sort_by_key(|branch| std::cmp::Reverse(branch.visits));
+    found.sort_by_key(|branch| Reverse(branch.visits));
     found.truncate(count_max);
     found
 }

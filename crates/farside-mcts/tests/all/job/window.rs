@@ -20,10 +20,12 @@ fn look(me: &Worker) -> Result<()> {
     let report = session.run(Budget::Rollouts(3000))?;
     let own = window.branches::<Hex>(me, usize::MAX);
     assert!(own.is_sorted_by_key(|branch| std::cmp::Reverse(branch.visits)));
-    let few = window.branches::<Hex>(me, 7);
-    assert_eq!(few.len(), own.len().min(7));
-    let most = |branches: &[farside_mcts::Branch<Cell>]| branches.iter().map(|branch| branch.visits).max();
-    assert_eq!(most(&few), most(&own));
+    for count in [0, 1, 7, 40] {
+        let visits = |branches: &[farside_mcts::Branch<Cell>]| branches.iter().map(|branch| branch.visits).collect();
+        let few: Vec<u32> = visits(&window.branches::<Hex>(me, count));
+        let most: Vec<u32> = visits(&own[..count.min(own.len())]);
+        assert_eq!(few, most, "the branches with the most visits");
+    }
     let told: Vec<Told> = own
         .into_iter()
         .map(|branch| (branch.id, branch.parent, branch.chosen, branch.visits, branch.owner.number()))

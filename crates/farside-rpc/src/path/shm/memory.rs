@@ -82,6 +82,13 @@ impl Shared {
         self.memory.fd()
     }
 
+    /// Closes the descriptor, as both ends map the memory.
+    pub(super) fn close_fd(&mut self) {
+        if let Some(memory) = Arc::get_mut(&mut self.memory) {
+            memory.close_fd();
+        }
+    }
+
     pub(super) fn end(&self) -> End {
         self.end
     }

@@ -214,6 +214,10 @@ impl Spread {
     pub(super) fn free(self, me: &Worker) -> Result<()> {
         self.handles.take_back();
         me.barrier()?;
+        // A lost process may still write there, also when the others go on without it.
+        if let Some(lost) = me.any_lost() {
+            return Err(lost);
+        }
         match self.granted {
             Some(memory) => me.release(memory),
             None => Ok(()),

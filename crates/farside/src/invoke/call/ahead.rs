@@ -52,7 +52,7 @@ impl Ahead {
     /// Those of [`Outbox::send_slowly`].
     pub(super) fn send(self, me: &Worker, outbox: &mut Outbox, keeping: Keeping) -> Result<()> {
         outbox.send_slowly(me.process_handle(), self.how, keeping, self.known).map_err(|(error, _)| error)?;
-        me.collectives.borrow_mut().leave_out_sent();
+        outbox.leave_out_call();
         Ok(())
     }
 }

@@ -39,6 +39,11 @@ impl Lanes {
         self.existing().map(|lane| lock(lane).counters().calls).sum()
     }
 
+    /// The number of calls sent on all lanes to some processes.
+    pub(crate) fn counted_calls(&self, is_counted: impl Fn(ProcessId) -> bool) -> u64 {
+        self.existing().map(lock).filter(|lane| is_counted(lane.to_process())).map(|lane| lane.counted_calls()).sum()
+    }
+
     /// Drops the records for a process that is gone.
     pub(crate) fn lose(&self, lost: ProcessId) {
         self.existing().map(lock).filter(|lane| lane.to_process() == lost).for_each(|mut lane| lane.lose());

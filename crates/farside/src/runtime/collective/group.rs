@@ -25,7 +25,7 @@ use crate::wire::{self, Decoder, Schema, Wire, WireError, from_bytes_in, to_byte
 #[derive(Clone, Copy)]
 pub(super) struct Group<'a> {
     pub(super) me: &'a Worker,
-    team: Option<&'a Team>,
+    pub(super) team: Option<&'a Team>,
     /// The place of the collective in the program.
     pub(super) site: &'static Location<'static>,
 }
@@ -62,7 +62,13 @@ impl<'a> Group<'a> {
 
     #[track_caller]
     pub(super) fn of_team(me: &'a Worker, team: &'a Team) -> Self {
-        Self { me, team: Some(team), site: Location::caller() }
+        Self::among(me, Some(team))
+    }
+
+    /// The group of a team, or that of all workers.
+    #[track_caller]
+    pub(super) fn among(me: &'a Worker, team: Option<&'a Team>) -> Self {
+        Self { me, team, site: Location::caller() }
     }
 
     // Members and places.

@@ -138,7 +138,9 @@ impl Worker {
             }
             other => other,
         })?;
-        self.collectives.borrow_mut().sent += 1;
+        if let Some(mut outbox) = self.outbox(to) {
+            outbox.leave_out_call();
+        }
         Ok(())
     }
 }

@@ -9,6 +9,8 @@
 //! The coordinator counts whole processes that make no more calls of their own, and goes on without
 //! those that are lost. Here workers count each other, by a collective, so a loss is an error.
 
+use farside_fabric::ProcessId;
+
 use super::group::{Group, Shape};
 use super::state::Kind;
 use crate::error::{Error, Result};
@@ -62,6 +64,30 @@ impl Group<'_> {
             }
         }
     }
+
+    /// Counts the calls between this worker and the members' processes, if none waits to be sent or
+    /// continued, and nothing that calls wrote is on its way. The first worker of a process also
+    /// counts those of the pool and the lanes.
+    fn count_if_settled(self) -> Option<QuiesceRound> {
+        let (me, process) = (self.me, self.me.process_handle());
+        if !me.is_settled() || !process.rooms().are_settled() {
+            return None;
+        }
+        // Either all workers of a process are members, or it is lost.
+        let are_counted = self.team.map(|_| {
+            let mut are_counted = vec![false; process.shape().processes as usize];
+            self.members().for_each(|member| are_counted[me.process_of(member).index()] = true);
+            are_counted
+        });
+        let is_counted = |process: ProcessId| are_counted.as_ref().is_none_or(|all| all[process.index()]);
+        let (mut sent, mut executed) = (me.counted_calls(is_counted), me.inbox().counted_calls(process, is_counted));
+        if me.thread_index() == 0 {
+            let (by_pool, on_pool) = process.pool().idle_counts(process, is_counted)?;
+            sent += by_pool + process.lanes().counted_calls(is_counted);
+            executed += on_pool;
+        }
+        Some(QuiesceRound { sent, executed, is_late: false })
+    }
 }
 
 impl Worker {
@@ -96,8 +122,8 @@ impl Worker {
     /// that has not: [`superstep`](Self::superstep) keeps phases apart.
     ///
     /// The counts include calls to and from every worker, so `quiesce` is one of all workers, and
-    /// returns [`Error::PeerLost`] for ever after a loss. [`Team::finish`](crate::Team::finish)
-    /// waits for the calls of survivors.
+    /// returns [`Error::PeerLost`] after a loss. Workers that [go on](Self::go_on) with the
+    /// survivors count the calls among these.
     ///
     /// *Cost*: two or more times that of [`all_reduce`](Self::all_reduce).
     ///
@@ -108,9 +134,10 @@ impl Worker {
     #[track_caller]
     pub fn quiesce(&self) -> Result<()> {
         const DOING: &str = "waiting until all calls have run";
-        Group::all(self).wait_until_balanced(Kind::Quiesce, DOING, |all| {
+        let remaining = self.remaining();
+        Group::among(self, remaining.as_ref()).wait_until_balanced(Kind::Quiesce, DOING, |all| {
             let wait = Wait::at(DOING, all.site);
-            self.watch_at(wait, self.default_deadline(), |worker| match worker.count_if_settled() {
+            self.watch_at(wait, self.default_deadline(), |_| match all.count_if_settled() {
                 Some(counted) => Some(Ok(counted)),
                 None => all.lost_member().or_else(|| all.failure()).map(Err),
             })
@@ -169,23 +196,5 @@ impl Worker {
         let taken = take();
         self.barrier()?;
         Ok(taken)
-    }
-
-    /// Counts the calls of this worker, if none waits to be sent or continued, and nothing that
-    /// calls wrote is on its way. The first worker of a process also counts those of the pool and
-    /// the lanes.
-    fn count_if_settled(&self) -> Option<QuiesceRound> {
-        if !self.is_settled() || !self.process_handle().rooms().are_settled() {
-            return None;
-        }
-        let collectives = self.collectives.borrow();
-        let (mut sent, mut executed) = (self.calls_sent() - collectives.sent, self.executed() - collectives.executed);
-        if self.thread_index() == 0 {
-            let process = self.process_handle();
-            let (by_pool, on_pool) = process.pool().idle_counts()?;
-            sent += by_pool + process.lanes().calls();
-            executed += on_pool;
-        }
-        Some(QuiesceRound { sent, executed, is_late: false })
     }
 }

@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use farside_fabric::{ProcessId, WorkerId};
 
+use super::team::Team;
 use crate::wire::Wire;
 
 /// What a worker knows of its collectives.
@@ -29,8 +30,10 @@ pub(crate) struct Collectives {
     has_lost_more: bool,
     /// How often this worker has begun to make a team of the same members.
     made: HashMap<u64, u64>,
-    /// The numbers of calls of collectives that this worker has sent and executed.
-    pub(super) sent: u64,
+    /// The team with which this worker goes on after a loss.
+    remaining: Option<Team>,
+    /// The number of calls that this worker has executed, and that quiescence does not count: those
+    /// of collectives.
     pub(super) executed: u64,
     /// Whether this worker's body has returned, so that it begins no further collective.
     has_returned: bool,
@@ -250,7 +253,7 @@ impl Collectives {
             lost: HashSet::new(),
             has_lost_more: false,
             made: HashMap::new(),
-            sent: 0,
+            remaining: None,
             executed: 0,
             has_returned: false,
         }
@@ -332,14 +335,17 @@ impl Collectives {
         self.has_returned
     }
 
-    /// The calls sent that quiescence does not count.
-    pub(crate) fn sent(&self) -> u64 {
-        self.sent
+    pub(super) fn remaining(&self) -> Option<Team> {
+        self.remaining.clone()
     }
 
-    /// Excludes one sent call from the count of quiescence.
-    pub(crate) fn leave_out_sent(&mut self) {
-        self.sent += 1;
+    pub(super) fn go_on_among(&mut self, team: Team) {
+        self.remaining = Some(team);
+    }
+
+    /// The calls executed that quiescence does not count.
+    pub(crate) fn executed(&self) -> u64 {
+        self.executed
     }
 
     /// Excludes one executed call from the count of quiescence.

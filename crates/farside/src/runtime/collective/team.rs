@@ -12,6 +12,7 @@ use farside_sys::image::hash_bytes;
 
 use super::group::Group;
 use crate::error::{Error, Result};
+use crate::runtime::slots::Numbers;
 use crate::runtime::worker::Worker;
 use crate::wire;
 
@@ -23,7 +24,8 @@ use crate::wire;
 ///
 /// A collective on a team fails with [`Error::PeerLost`] if a member is lost, and not if another
 /// worker is. Teams have no `survivors` of their own: after such a loss, all workers that are left
-/// call [`Worker::survivors`], and [split](Self::split) that team.
+/// call [`Worker::survivors`], and [split](Self::split) that team. [`Worker::go_on`] makes the team
+/// of the survivors that of all collectives.
 ///
 /// ```
 /// # use farside::prelude::*;
@@ -201,5 +203,78 @@ impl Worker {
                 Err(other) => return Err(other),
             }
         }
+    }
+
+    /// Goes on among the [survivors](Self::survivors) of a loss: from now on, the collectives of
+    /// this worker are those of their team. So is everything that is made of collectives:
+    /// [`quiesce`](Self::quiesce), which counts the calls among these workers;
+    /// [`PerWorker`](crate::PerWorker) and [`Dist`](crate::Dist); containers. Where a collective
+    /// speaks of all workers, it then means these. All workers that are left call this. Calls,
+    /// pointers and handles stay as they were.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use farside::prelude::*;
+    /// # use farside::{Error, Simulation};
+    /// # let (victim, after) = (ProcessId::new(0), Duration::from_micros(300));
+    /// # let simulation = Simulation::new(3, 1, 7).kill(victim, after);
+    /// # let simulated = simulation.run(|me| {
+    /// # me.charge(Duration::from_micros(500));
+    /// let sum = loop {
+    ///     match me.all_reduce(me.id().number(), |a, b| a + b) {
+    ///         Err(Error::PeerLost { .. }) => me.go_on()?,
+    ///         other => break other?,
+    ///     }
+    /// };
+    /// assert_eq!(sum, 1 + 2);
+    /// assert_eq!(me.remaining_workers().len(), 2);
+    /// # Ok(())
+    /// # })?;
+    /// # assert!(simulated.verdict.is_err());
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    ///
+    /// Errors of other operations may name a process that was left behind before, on one worker
+    /// alone: none of the [`remaining_workers`](Self::remaining_workers) belongs to it then, and
+    /// there is nothing to agree on.
+    ///
+    /// After another loss, collectives return [`Error::PeerLost`] until the workers that are left
+    /// call this again. Roots must be among them. Arrays and other memory that is spread over all
+    /// processes can be used, as far as they are not lost, but neither made nor freed.
+    ///
+    /// *Cost*: that of [`survivors`](Self::survivors), and an [`all_reduce`](Self::all_reduce).
+    ///
+    /// # Errors
+    /// Those of [`survivors`](Self::survivors). This worker's collectives then stay as they were.
+    pub fn go_on(&self) -> Result<()> {
+        loop {
+            let team = self.survivors()?;
+            // After a loss, workers may have stopped at different collectives, and have made
+            // different numbers of values.
+            let numbers = [&self.shared_numbers, &self.local_numbers];
+            let most = |one: [u32; 2], other: [u32; 2]| [one[0].max(other[0]), one[1].max(other[1])];
+            match team.all_reduce(self, numbers.map(Numbers::used), most) {
+                Ok(used) => {
+                    numbers.into_iter().zip(used).for_each(|(numbers, used)| numbers.begin_at(used));
+                    self.collectives.borrow_mut().go_on_among(team);
+                    return Ok(());
+                }
+                // Those that have returned find it lost in their next collective, and come again.
+                Err(Error::PeerLost { process, .. }) if team.has_process(self, process) => {}
+                Err(other) => return Err(other),
+            }
+        }
+    }
+
+    /// Returns the workers that take part in this worker's collectives, in their order: all, or
+    /// those with which it [goes on](Self::go_on) after a loss. Whatever a collective returns
+    /// by worker has this order.
+    pub fn remaining_workers(&self) -> Vec<WorkerId> {
+        self.remaining().map_or_else(|| self.workers().collect(), |team| team.members().to_vec())
+    }
+
+    /// Returns the team of this worker's collectives, if that is not all workers.
+    pub(super) fn remaining(&self) -> Option<Team> {
+        self.collectives.borrow().remaining()
     }
 }
