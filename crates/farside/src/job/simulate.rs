@@ -1,14 +1,15 @@
 //! [`Simulation`]: a whole job inside this program, over a simulated network or shared memory.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use farside_fabric::clock::{Clock, lock};
 use farside_fabric::sim::{SimFabric, SimOptions, SimScript, Trace};
 use farside_fabric::{FabricError, ProcessId, Transport};
+use farside_sys::topology::{CpuId, CpuSet, bind_current_thread, current_affinity};
 
 use crate::Worker;
 use crate::error::{ProcessEnd, Result};
@@ -53,6 +54,9 @@ where
 ///   [`Worker::progress`], keeps its turn forever.
 /// - It holds a lock during a call or a wait only if no other worker wants that lock meanwhile.
 /// - No decision depends on real time or on an address.
+///
+/// The threads share one CPU, as do those that the body starts: to pass a turn to another CPU takes
+/// longer.
 ///
 /// Time is virtual. [`Worker::now`] returns it, and deadlines use it. A computation takes no
 /// virtual time unless the worker [charges](Worker::charge) it.
@@ -236,9 +240,46 @@ impl Simulation {
         }
         let ends = (0..settings.processes).map(|process| fabric.endpoint(ProcessId::new(process))).collect();
         let world = World { clock: fabric.clock(), deaths: self.deaths, fabric: Some(&fabric) };
+        let _cpu = OneCpu::take();
         let verdict = run_in_this_program(&settings, self.seed, ends, world, &self.programs, &body);
         let time = Duration::from_nanos(fabric.now_ns());
         Ok(Simulated { verdict, time, trace: fabric.trace() })
+    }
+}
+
+/// The CPU of a simulation. This thread and those that it starts stay on it. They take turns, and a
+/// turn that goes to another CPU takes at least twice as long.
+struct OneCpu {
+    cpu: CpuId,
+    before: CpuSet,
+}
+
+impl OneCpu {
+    /// The number of simulations on each CPU.
+    fn taken() -> MutexGuard<'static, BTreeMap<CpuId, u32>> {
+        static TAKEN: Mutex<BTreeMap<CpuId, u32>> = Mutex::new(BTreeMap::new());
+        lock(&TAKEN)
+    }
+
+    /// Takes the CPU with the fewest simulations. None if the system does not let it, which is no
+    /// reason to fail.
+    fn take() -> Option<Self> {
+        let before = current_affinity().ok().filter(|before| before.len() > 1)?;
+        let mut taken = Self::taken();
+        let cpu = before.iter().min_by_key(|cpu| taken.get(cpu).copied().unwrap_or(0))?;
+        bind_current_thread(&CpuSet::from_iter([cpu])).ok()?;
+        *taken.entry(cpu).or_default() += 1;
+        Some(Self { cpu, before })
+    }
+}
+
+impl Drop for OneCpu {
+    fn drop(&mut self) {
+        if let Some(count) = Self::taken().get_mut(&self.cpu) {
+            *count -= 1;
+        }
+        // The CPUs were allowed before, so at most one that was taken offline is missing.
+        let _ = bind_current_thread(&self.before);
     }
 }
 
