@@ -17,7 +17,7 @@ use farside_wire::{Beside, Decoder, Encoder, Schema, Wire, WireError, travels_be
 
 use crate::area::Area;
 use crate::client::Incoming;
-use crate::link::{Fetching, Link, TransferError, lock};
+use crate::link::{Fetching, How, Link, TransferError, in_thread, lock};
 use crate::path::LinkEnd;
 use crate::remote::{Description, Holder, Remote, room_for};
 use crate::segments::Segments;
@@ -370,7 +370,7 @@ impl Bulk<Read> {
                 started.push_back((fetching, area));
             }
             let (fetching, area) = started.pop_front().expect("a piece is under way");
-            fetching.wait(&remote.patience())?;
+            in_thread(fetching.wait(How::Thread(&remote.patience())))?;
             let piece = area.take();
             work(offset, &piece)?;
             offset += piece.len() as u64;

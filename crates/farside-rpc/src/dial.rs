@@ -163,7 +163,7 @@ fn connect(address: &Address, deadline: Instant) -> std::io::Result<Stream> {
 
 /// Finds the addresses of a host. The system's function has no deadline, so a thread calls it. The
 /// thread may go on for longer than this function waits.
-fn look_up(host: &str, port: u16, deadline: Instant) -> std::io::Result<Vec<SocketAddr>> {
+pub(crate) fn look_up(host: &str, port: u16, deadline: Instant) -> std::io::Result<Vec<SocketAddr>> {
     if let Ok(ip) = host.parse::<IpAddr>() {
         return Ok(vec![(ip, port).into()]);
     }

@@ -16,7 +16,7 @@ use farside_sys::net::{Listener, MessageSocket, Waker, tcp};
 use farside_sys::process::{Origin, random_bytes, user_id};
 use farside_wire::{Decoder, Wire};
 
-use crate::address::Address;
+use crate::address::{Address, EVERYWHERE};
 use crate::greeting::{Hello, MAGIC, Mac32, Nearby, Nonce, Proof, Refusal, Reply, Side, Tokens, VERSION, Welcome};
 use crate::path::Path;
 use crate::path::rdma::RdmaDoor;
@@ -192,7 +192,7 @@ fn is_socket(path: &std::path::Path) -> bool {
 }
 
 fn bind_tcp(host: &str, port: u16) -> Result<TcpListener> {
-    if matches!(host, "::" | "*") {
+    if EVERYWHERE.contains(&host) {
         return tcp::listen_everywhere(port);
     }
     let mut failure = Error::new(ErrorKind::NotFound, format!("the host {host:?} has no address"));

@@ -26,8 +26,8 @@ use farside_sys::process::Origin;
 use farside_wire::Wire;
 
 pub(crate) use self::registered::Local;
-pub(crate) use self::transfer::Fetching;
 pub use self::transfer::TransferError;
+pub(crate) use self::transfer::{Fetching, How, in_thread};
 pub(crate) use self::unsent::Unsent;
 pub(crate) use self::waiting::{Cancellation, Patience, WaitEnd, follow_turns};
 use crate::area::{Area, FillError, Refusal};

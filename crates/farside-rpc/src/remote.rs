@@ -11,7 +11,7 @@ use farside_wire::check::MessageKind;
 use crate::area::Area;
 use crate::call::Call;
 use crate::frame::{Head, Kind};
-use crate::link::{Fetching, Link, Local, Patience, TransferError};
+use crate::link::{Fetching, How, Link, Local, Patience, TransferError, in_thread};
 use crate::memory::Allocated;
 use crate::path::Direct;
 use crate::path::rdma::PeerMemory;
@@ -88,7 +88,13 @@ impl Remote {
         match self.shown().registered(from.len()).filter(|memory| memory.may_write) {
             Some(memory) => {
                 let parts = self.segments.range(offset as usize, from.len());
-                self.link.transfer_registered(number, &memory, parts, Local::From(from), &patience)
+                in_thread(self.link.transfer_registered(
+                    number,
+                    &memory,
+                    parts,
+                    Local::From(from),
+                    How::Thread(&patience),
+                ))
             }
             None => self.link.push(number, offset, from, &patience),
         }
@@ -103,7 +109,7 @@ impl Remote {
         match self.shown().registered(from.len()).filter(|memory| memory.may_write) {
             Some(memory) => {
                 let parts = self.segments.range(offset as usize, from.len());
-                self.link.transfer_registered_awaited(number, &memory, parts, Local::From(&from)).await
+                self.link.transfer_registered(number, &memory, parts, Local::From(&from), How::Task).await
             }
             None => self.link.push_awaited(number, offset, from).await,
         }
@@ -120,11 +126,11 @@ impl Remote {
         }
         if let Some(memory) = self.shown().registered(piece.len()) {
             let parts = segments.range(offset as usize, piece.len());
-            link.transfer_registered_awaited(*number, &memory, parts, Local::Into(&mut piece)).await?;
+            link.transfer_registered(*number, &memory, parts, Local::Into(&mut piece), How::Task).await?;
             return Ok(piece);
         }
         let area = Arc::new(Area::owned(piece, true));
-        Fetching::begin(link, *number, offset, area.clone())?.awaited().await?;
+        Fetching::begin(link, *number, offset, area.clone())?.wait(How::Task).await?;
         Ok(area.take())
     }
 
@@ -272,7 +278,7 @@ impl Shown<'_> {
         match self.registered(into.len()) {
             Some(memory) => {
                 let parts = segments.range(offset as usize, into.len());
-                link.transfer_registered(*number, &memory, parts, Local::Into(into), patience)
+                in_thread(link.transfer_registered(*number, &memory, parts, Local::Into(into), How::Thread(patience)))
             }
             None => link.fetch(*number, offset, into, patience),
         }

@@ -109,6 +109,14 @@ pub enum StartError {
     /// No address to listen at.
     #[error("the server has no address: call Builder::listen")]
     NoAddress,
+    /// The address cannot be [written to a file](Builder::announce).
+    #[error("cannot write the address to {}: {cause}; name a file in a folder in which this user may write", path.display())]
+    Announce {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        cause: io::Error,
+    },
     /// Two services with one name under one provider.
     #[error("the service {service:?} was added twice under provider {provider}: give each a provider of its own")]
     Twice {
@@ -162,7 +170,8 @@ impl Builder {
     }
 
     /// Writes the first address to a file when the server starts, and removes the file when it
-    /// ends. Clients connect to `file:PATH`.
+    /// ends. Clients connect to `file:PATH`. If the server listens everywhere (`tcp://[::]:PORT`),
+    /// the file has the name of the machine, provided that this name has an address.
     #[must_use]
     pub fn announce(mut self, path: impl Into<PathBuf>) -> Self {
         self.announce.push(path.into());
@@ -350,9 +359,9 @@ impl Builder {
         let unsent_bytes_max = self.max_unsent_bytes.unwrap_or(self.max_bytes.saturating_mul(16));
         let registry = Registry::new(self.services)?;
         let mut announced = Vec::new();
-        if let Some(first) = self.doors.first().map(Door::address) {
+        if let Some(first) = self.doors.first().map(|door| door.address().seen_from_elsewhere()) {
             for path in self.announce {
-                first.write_to(&path)?;
+                first.write_to(&path).map_err(|cause| StartError::Announce { path: path.clone(), cause })?;
                 announced.push((path, first.clone()));
             }
         }

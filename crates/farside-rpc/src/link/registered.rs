@@ -6,17 +6,16 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::Poll;
 use std::time::Instant;
 
 use farside_fabric::ofi::connected::{
     Connection, Kept, PIECES_MAX, Piece, SLOT_BYTES, SLOTS, Slot, TransferEnd, Wait, Waiter,
 };
 
-use super::transfer::{Operation, TransferError};
-use super::{Link, Patience};
+use super::Link;
+use super::transfer::{How, Operation, TransferError};
 use crate::frame::{AFTER_READS, Head, Kind};
 use crate::path::LinkEnd;
 use crate::path::rdma::PeerMemory;
@@ -31,21 +30,23 @@ pub(crate) enum Local<'a> {
 /// A batch that is under way: its slot, and its place in the transfer.
 type Batch<'a> = (Slot<'a>, usize, usize);
 
-/// What waits for a transfer.
+/// How a step of RDMA is waited for.
 #[derive(Clone, Copy)]
-enum How<'a> {
-    /// This thread.
-    Thread(&'a Patience, Wait<'a>),
-    /// The task that is polled.
-    Task,
+struct Steps<'a> {
+    link: &'a Link,
+    how: How<'a>,
 }
 
-impl How<'_> {
+impl Steps<'_> {
     /// Polls once for a thread, and repeatedly for a task.
     async fn wait<T>(self, mut poll: impl FnMut(Waiter<'_>) -> Poll<Result<T, TransferEnd>>) -> Result<T, TransferEnd> {
-        match self {
-            Self::Thread(_, wait) => poll_fn(|_| poll(Waiter::Thread(wait))).await,
-            Self::Task => poll_fn(|context| poll(Waiter::Task(context.waker()))).await,
+        let How::Thread(patience) = self.how else {
+            return poll_fn(|context| poll(Waiter::Task(context.waker()))).await;
+        };
+        let is_wanted = || !patience.is_cancelled() && self.link.end().is_none();
+        match poll(Waiter::Thread(Wait { deadline: patience.deadline, is_wanted: &is_wanted })) {
+            Poll::Ready(done) => done,
+            Poll::Pending => unreachable!("a thread waits until it is done"),
         }
     }
 }
@@ -53,36 +54,7 @@ impl How<'_> {
 impl Link {
     /// Reads or writes the parts of registered memory that make up a range of the exposed memory
     /// `number`.
-    pub(crate) fn transfer_registered(
-        self: &Arc<Self>,
-        number: u64,
-        memory: &Arc<PeerMemory>,
-        parts: impl Iterator<Item = Segment>,
-        local: Local<'_>,
-        patience: &Patience,
-    ) -> Result<(), TransferError> {
-        let is_wanted = || !patience.is_cancelled() && self.end().is_none();
-        let wait = Wait { deadline: patience.deadline, is_wanted: &is_wanted };
-        let mut transfer = pin!(self.transfer(number, memory, parts, local, How::Thread(patience, wait)));
-        match transfer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(done) => done,
-            Poll::Pending => unreachable!("a thread waits until it is done"),
-        }
-    }
-
-    /// As [`transfer_registered`](Self::transfer_registered), in the task of a call, which ends it
-    /// in time.
-    pub(crate) async fn transfer_registered_awaited(
-        self: &Arc<Self>,
-        number: u64,
-        memory: &Arc<PeerMemory>,
-        parts: impl Iterator<Item = Segment>,
-        local: Local<'_>,
-    ) -> Result<(), TransferError> {
-        self.transfer(number, memory, parts, local, How::Task).await
-    }
-
-    async fn transfer(
+    pub(crate) async fn transfer_registered(
         self: &Arc<Self>,
         number: u64,
         memory: &Arc<PeerMemory>,
@@ -90,6 +62,7 @@ impl Link {
         mut local: Local<'_>,
         how: How<'_>,
     ) -> Result<(), TransferError> {
+        let steps = Steps { link: self, how };
         let connection = self.path.rdma().and_then(|rdma| rdma.connection()).ok_or(TransferError::Gone)?;
         let failed = |end| self.transfer_failed(end);
         let is_write = matches!(local, Local::From(_));
@@ -100,32 +73,29 @@ impl Link {
             let bytes = pieces.iter().map(|(_, bytes)| bytes).sum();
             // What has slots waits for its own transfers alone, so no two wait for each other.
             let mut slot = loop {
-                if let Some(slot) = next_slot(connection, started.len(), how).await.map_err(failed)? {
+                if let Some(slot) = next_slot(connection, started.len(), steps).await.map_err(failed)? {
                     break slot;
                 }
                 let first = started.pop_front().expect("another transfer has all slots otherwise");
-                finish(first, &mut local, how).await.map_err(failed)?;
+                finish(first, &mut local, steps).await.map_err(failed)?;
             };
             if let Local::From(from) = &local {
                 slot.write(0, &from[at..at + bytes]);
             }
-            let begun = how.wait(|waiter| slot.begin(is_write, memory.remote, &pieces, &kept, waiter));
+            let begun = steps.wait(|waiter| slot.begin(is_write, memory.remote, &pieces, &kept, waiter));
             begun.await.map_err(failed)?;
             crate::kills::point();
             started.push_back((slot, at, bytes));
             at += bytes;
         }
         for batch in started {
-            finish(batch, &mut local, how).await.map_err(failed)?;
+            finish(batch, &mut local, steps).await.map_err(failed)?;
         }
         crate::kills::point();
         let operation = Operation::begin(self, None, 0);
         let after = if is_write { 0 } else { AFTER_READS };
         self.send(Head::new(Kind::Settle, operation.number).with_value(number).with_status(after), &[])?;
-        match how {
-            How::Thread(patience, _) => operation.wait(patience),
-            How::Task => operation.awaited().await,
-        }
+        operation.wait(how).await
     }
 
     /// What the end of a transfer means. If RDMA has failed, the connection has.
@@ -146,10 +116,10 @@ impl Link {
 async fn next_slot<'a>(
     connection: &'a Connection,
     started: usize,
-    how: How<'_>,
+    steps: Steps<'_>,
 ) -> Result<Option<Slot<'a>>, TransferEnd> {
     match started {
-        0 => how.wait(|waiter| connection.slot(waiter)).await.map(Some),
+        0 => steps.wait(|waiter| connection.slot(waiter)).await.map(Some),
         SLOTS.. => Ok(None),
         _ => {
             let now = Waiter::Thread(Wait { deadline: Instant::now(), is_wanted: &|| true });
@@ -162,8 +132,8 @@ async fn next_slot<'a>(
     }
 }
 
-async fn finish((slot, at, bytes): Batch<'_>, local: &mut Local<'_>, how: How<'_>) -> Result<(), TransferEnd> {
-    how.wait(|waiter| slot.wait(waiter)).await?;
+async fn finish((slot, at, bytes): Batch<'_>, local: &mut Local<'_>, steps: Steps<'_>) -> Result<(), TransferEnd> {
+    steps.wait(|waiter| slot.wait(waiter)).await?;
     if let Local::Into(into) = local {
         slot.read(0, &mut into[at..at + bytes]);
     }

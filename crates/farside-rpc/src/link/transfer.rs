@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io::{ErrorKind, IoSliceMut};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use super::{
@@ -109,6 +110,32 @@ fn failed(status: u8) -> TransferError {
     }
 }
 
+/// What waits for a transfer. So threads and tasks share the steps of transfers.
+#[derive(Clone, Copy)]
+pub(crate) enum How<'a> {
+    /// This thread. It waits inside of [`in_thread`].
+    Thread(&'a Patience),
+    /// The task of a call, which ends it in time. It is woken by what arrives.
+    Task,
+}
+
+/// Runs a transfer for which this thread waits.
+pub(crate) fn in_thread<T>(transfer: impl Future<Output = T>) -> T {
+    match pin!(transfer).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(done) => done,
+        Poll::Pending => unreachable!("a thread waits until it is done"),
+    }
+}
+
+/// Takes lent memory back when it is dropped.
+struct Lent(Arc<Area>);
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.0.revoke();
+    }
+}
+
 /// An operation of this side, which ends when this is dropped.
 pub(super) struct Operation<'a> {
     link: &'a Arc<Link>,
@@ -136,23 +163,17 @@ impl<'a> Operation<'a> {
         Self { link, number, area }
     }
 
-    pub(super) fn wait(&self, patience: &Patience) -> Result<(), TransferError> {
-        let status = self.link.wait(patience, || lock(&self.link.exposed).get(self.number)?.ended)?;
+    pub(super) async fn wait(&self, how: How<'_>) -> Result<(), TransferError> {
+        let status = self.news(how, |exposed| exposed.ended).await?;
         if status == 0 { Ok(()) } else { Err(failed(status)) }
     }
 
-    /// As [`wait`](Self::wait), in a task. It is woken by what arrives.
-    pub(super) async fn awaited(&self) -> Result<(), TransferError> {
-        let status = self.news(|exposed| exposed.ended).await?;
-        if status == 0 { Ok(()) } else { Err(failed(status)) }
-    }
-
-    /// Waits in a task until `look` finds something.
-    fn news<T>(
-        &self,
-        mut look: impl FnMut(&mut Exposed) -> Option<T>,
-    ) -> impl Future<Output = Result<T, TransferError>> {
-        poll_fn(move |context| {
+    /// Waits until `look` finds something.
+    async fn news<T>(&self, how: How<'_>, mut look: impl FnMut(&mut Exposed) -> Option<T>) -> Result<T, TransferError> {
+        if let How::Thread(patience) = how {
+            return Ok(self.link.wait(patience, || look(lock(&self.link.exposed).get(self.number)?))?);
+        }
+        poll_fn(|context| {
             let mut table = lock(&self.link.exposed);
             let Some(exposed) = table.get(self.number) else { return Poll::Ready(Err(TransferError::Gone)) };
             if let Some(found) = look(exposed) {
@@ -165,6 +186,7 @@ impl<'a> Operation<'a> {
             // A link that ends later wakes the task.
             self.link.end().map_or(Poll::Pending, |end| Poll::Ready(Err(end.clone().into())))
         })
+        .await
     }
 }
 
@@ -206,19 +228,9 @@ impl<'a> Fetching<'a> {
     }
 
     /// Waits until all bytes are there.
-    pub(crate) fn wait(mut self, patience: &Patience) -> Result<(), TransferError> {
-        let link = self.operation.link;
+    pub(crate) async fn wait(mut self, how: How<'_>) -> Result<(), TransferError> {
         while !self.is_complete() {
-            let news = link.wait(patience, || self.look(lock(&link.exposed).get(self.operation.number)?))?;
-            self.go_on(news)?;
-        }
-        Ok(())
-    }
-
-    /// Waits in a task until all bytes are there.
-    pub(crate) async fn awaited(mut self) -> Result<(), TransferError> {
-        while !self.is_complete() {
-            let news = self.operation.news(|exposed| self.look(exposed)).await?;
+            let news = self.operation.news(how, |exposed| self.look(exposed)).await?;
             self.go_on(news)?;
         }
         Ok(())
@@ -262,7 +274,7 @@ impl Link {
         // SAFETY: `into` is borrowed until this function returns. The area is revoked before: the
         // operation does so when it is dropped, in every case.
         let area = unsafe { Area::lent_mut(&mut [into]) };
-        Fetching::begin(self, number, offset, Arc::new(area))?.wait(patience)
+        in_thread(Fetching::begin(self, number, offset, Arc::new(area))?.wait(How::Thread(patience)))
     }
 
     /// Reads the peer's memory directly.
@@ -343,28 +355,14 @@ impl Link {
         from: &[u8],
         patience: &Patience,
     ) -> Result<(), TransferError> {
-        if self.path.direct().is_some() && !self.peer_cannot_read.load(Ordering::Relaxed) {
-            match self.offer(number, offset, from, patience) {
-                Ok(true) => return Ok(()),
-                // No mark is free at the moment.
-                Ok(false) => {}
-                Err(TransferError::Unreadable) => self.peer_cannot_read.store(true, Ordering::Relaxed),
-                Err(error) => return Err(error),
-            }
+        // SAFETY: `from` is borrowed until this function returns. The area is revoked before that:
+        // `Lent` does so when it is dropped, in every case.
+        let lent = Lent(Arc::new(unsafe { Area::lent(&[from]) }));
+        let how = How::Thread(patience);
+        if in_thread(self.offer(number, offset, &lent.0, how))? {
+            return Ok(());
         }
-        let mut started = VecDeque::new();
-        for (block_index, block) in (0..).zip(from.chunks(FETCH_BYTES_MAX as usize)) {
-            if started.len() == WINDOW {
-                let operation: Operation<'_> = started.pop_front().expect("the window is not empty");
-                operation.wait(patience)?;
-            }
-            // A peer that takes nothing holds up its own transfers, and fills no memory.
-            if self.is_full() {
-                self.wait(patience, || self.may_go_on().then_some(()))?;
-            }
-            started.push_back(self.send_block(number, offset + block_index * FETCH_BYTES_MAX, block)?);
-        }
-        started.iter().try_for_each(|operation| operation.wait(patience))
+        in_thread(self.send_blocks(number, offset, from, how))
     }
 
     /// As [`push`](Self::push), in a task.
@@ -375,40 +373,24 @@ impl Link {
         from: Vec<u8>,
     ) -> Result<(), TransferError> {
         let area = Arc::new(Area::owned(from, false));
-        if self.path.direct().is_some() && !self.peer_cannot_read.load(Ordering::Relaxed) {
-            match self.offer_awaited(number, offset, &area).await {
-                Ok(true) => return Ok(()),
-                Ok(false) => {}
-                Err(TransferError::Unreadable) => self.peer_cannot_read.store(true, Ordering::Relaxed),
-                Err(error) => return Err(error),
-            }
+        if self.offer(number, offset, &area, How::Task).await? {
+            return Ok(());
         }
-        let from = area.take();
-        let mut started = VecDeque::new();
-        for (block_index, block) in (0..).zip(from.chunks(FETCH_BYTES_MAX as usize)) {
-            if started.len() == WINDOW {
-                let operation: Operation<'_> = started.pop_front().expect("the window is not empty");
-                operation.awaited().await?;
-            }
-            while self.is_full() {
-                self.room().await?;
-            }
-            started.push_back(self.send_block(number, offset + block_index * FETCH_BYTES_MAX, block)?);
-        }
-        for operation in &started {
-            operation.awaited().await?;
-        }
-        Ok(())
+        self.send_blocks(number, offset, &area.take(), How::Task).await
     }
 
-    /// As [`offer`](Self::offer), in a task. The memory is free afterwards: a peer that still reads
-    /// it finds no mark.
-    async fn offer_awaited(
+    /// Lets the peer read `area` directly into its own memory. Returns false if that cannot be now.
+    /// Afterwards the peer reads it no longer: it finds no mark.
+    async fn offer(
         self: &Arc<Self>,
         number: u64,
         offset: u64,
         area: &Arc<Area>,
+        how: How<'_>,
     ) -> Result<bool, TransferError> {
+        if self.path.direct().is_none() || self.peer_cannot_read.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
         let segments = Segments::of(area.segments());
         for at in (0..segments.bytes()).step_by(OFFER_BYTES) {
             let (operation, is_marked) = self.expose(area.clone());
@@ -418,9 +400,44 @@ impl Link {
             }
             let piece = segments::pack(segments.range(at, OFFER_BYTES), PIECE_BYTES).expect("it takes few bytes");
             self.send_take(number, offset + at as u64, operation, piece)?;
-            source.awaited().await?;
+            match source.wait(how).await {
+                Err(TransferError::Unreadable) => {
+                    self.peer_cannot_read.store(true, Ordering::Relaxed);
+                    return Ok(false);
+                }
+                done => done?,
+            }
         }
         Ok(true)
+    }
+
+    /// Writes by messages, in blocks, of which a few are under way at once.
+    async fn send_blocks(
+        self: &Arc<Self>,
+        number: u64,
+        offset: u64,
+        from: &[u8],
+        how: How<'_>,
+    ) -> Result<(), TransferError> {
+        let mut started = VecDeque::new();
+        for (block_index, block) in (0..).zip(from.chunks(FETCH_BYTES_MAX as usize)) {
+            if started.len() == WINDOW {
+                let operation: Operation<'_> = started.pop_front().expect("the window is not empty");
+                operation.wait(how).await?;
+            }
+            // A peer that takes nothing holds up its own transfers, and fills no memory.
+            while self.is_full() {
+                match how {
+                    How::Thread(patience) => self.wait(patience, || self.may_go_on().then_some(()))?,
+                    How::Task => self.room().await?,
+                }
+            }
+            started.push_back(self.send_block(number, offset + block_index * FETCH_BYTES_MAX, block)?);
+        }
+        for operation in &started {
+            operation.wait(how).await?;
+        }
+        Ok(())
     }
 
     fn send_take(&self, number: u64, offset: u64, operation: u64, segments: Vec<u8>) -> Result<(), LinkEnd> {
@@ -438,29 +455,5 @@ impl Link {
         let operation = Operation::begin(self, None, 0);
         self.send(Head::new(Kind::Settle, operation.number).with_value(number), &[])?;
         Ok(operation)
-    }
-
-    /// Lets the peer read `from` directly into its own memory. Returns false if that cannot be now.
-    fn offer(
-        self: &Arc<Self>,
-        number: u64,
-        offset: u64,
-        from: &[u8],
-        patience: &Patience,
-    ) -> Result<bool, TransferError> {
-        for (piece_index, piece) in (0..).zip(from.chunks(OFFER_BYTES)) {
-            // SAFETY: `piece` is borrowed until this function returns. The area is revoked before:
-            // `Operation` does so when it is dropped, in every case.
-            let area = Arc::new(unsafe { Area::lent(&[piece]) });
-            let (operation, is_marked) = self.expose(area.clone());
-            let source = Operation { link: self, number: operation, area: Some(area.clone()) };
-            if !is_marked {
-                return Ok(false);
-            }
-            let segments = segments::pack(area.segments(), PIECE_BYTES).expect("one segment takes few bytes");
-            self.send_take(number, offset + piece_index * OFFER_BYTES as u64, operation, segments)?;
-            source.wait(patience)?;
-        }
-        Ok(true)
     }
 }

@@ -29,6 +29,35 @@ fn a_network_listener_needs_tokens() {
     assert!(matches!(&error, StartError::EmptySecret { token } if token == "open"), "{error}");
 }
 
+/// What a program gives a server wrongly is named when the server starts, or the service is made.
+#[test]
+fn services_and_files_that_cannot_be_are_named() {
+    let listen = || Server::builder().listen(format!("shm:{}", unique("named"))).unwrap();
+    let echo = || Service::new("echo").procedure("echo", Handling::Inline, |_, number: u64| Ok::<_, Never>(number));
+    let error = listen().provider(1, echo()).provider(2, echo()).provider(1, echo()).start().unwrap_err();
+    assert!(matches!(&error, StartError::Twice { service, provider: 1 } if service == "echo"), "{error}");
+    // Every server has this service.
+    let error = listen().provider(0, Service::new("farside")).start().unwrap_err();
+    assert!(matches!(&error, StartError::Twice { service, provider: 0 } if service == "farside"), "{error}");
+    let error = listen().announce("/nowhere/address").start().unwrap_err();
+    assert!(matches!(&error, StartError::Announce { path, .. } if path.ends_with("address")), "{error}");
+    let twice = || echo().procedure("echo", Handling::Pooled, |_, (): ()| Ok::<_, Never>(()));
+    let panic = std::panic::catch_unwind(twice).unwrap_err();
+    assert!(panic.downcast_ref::<String>().unwrap().contains("two procedures \"echo\""));
+}
+
+/// Whoever connects and says nothing is sent away in time, and takes no connection.
+#[test]
+fn a_silent_guest_is_sent_away() {
+    let server = Server::builder().listen("tcp://127.0.0.1:0").unwrap().tokens(tokens()).start().unwrap();
+    let address = server.addresses()[0].to_string();
+    let mut silent = TcpStream::connect(address.trim_start_matches("tcp://")).unwrap();
+    silent.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    assert_eq!(silent.read(&mut [0; 16]).unwrap(), 0, "the server has nothing to say");
+    assert_eq!(server.connection_count(), 0);
+    assert_eq!(Client::connect(&address, credentials()).unwrap().ping(1), Ok(1));
+}
+
 /// Servers that start at the same moment, beside a socket that a killed one left: one of them has
 /// the name, and keeps it when the others have given up.
 #[test]
@@ -120,8 +149,13 @@ fn a_file_leads_to_the_server_and_goes_with_it() {
     let file = std::env::temp_dir().join(unique("farside-rpc-announced"));
     let name = format!("shm:{}", unique("announced"));
     let server = Server::builder().listen(&name).unwrap().announce(&file).start().unwrap();
-    let client = Client::connect(format!("file:{}", file.display()), Credentials::own_user()).unwrap();
-    assert_eq!(client.ping(1), Ok(1));
+    let client = || Client::connect(format!("file:{}", file.display()), credentials()).unwrap();
+    assert_eq!(client().ping(1), Ok(1));
+    drop(server);
+    assert!(!file.exists());
+    // One that listens everywhere is found by the name of the machine.
+    let server = Server::builder().listen("tcp://[::]:0").unwrap().tokens(tokens()).announce(&file).start().unwrap();
+    assert_eq!(client().ping(2), Ok(2));
     drop(server);
     assert!(!file.exists());
 }
