@@ -1,11 +1,11 @@
 /* Searches of graphs and counts of k-mers; see irregular.c. */
 
 /* bfs: breadth-first searches of a Kronecker graph as Graph500's, whose labels are permuted. Each round begins at another
- * vertex. The table has the parents of a process's vertices, or -1, and then its rows of neighbors. */
+ * vertex with a neighbor. The table has the parents of a process's vertices, or -1, and then its rows of neighbors. */
 
 static matrix adjacent;
-static int32_t *labels;
-static int64_t key, searches;
+static int32_t *labels, *order_of_keys;
+static int64_t key, keys_tried;
 /* The vertices of the present level and those of the next one. */
 static int64_t *level, *next_level, level_count, next_count;
 /* Of the process with the most edges. */
@@ -44,20 +44,26 @@ static int64_t bfs_prepare(void)
     int64_t vertices = first * size;
     if (vertices > INDEX_MASK || (vertices & (vertices - 1)) != 0)
         fail("the number of vertices is no power of two, or too large");
-    labels = permutation(3);
+    labels = permutation(3), order_of_keys = permutation(4);
     most_ends = make_matrix(&adjacent, rank, size, name_edges);
     level = allocate(vertices, sizeof *level);
     next_level = allocate(vertices, sizeof *next_level);
     return first + first + 1 + most_ends;
 }
 
+static int has_neighbor(int64_t place)
+{
+    for (int64_t at = adjacent.starts[place]; at < adjacent.starts[place + 1]; at++)
+        if (adjacent.ones[at] != place * size + rank)
+            return 1;
+    return 0;
+}
+
 static void bfs_begin(void)
 {
-    int64_t from, to;
     do
-        edge((int64_t)(mixed((uint64_t)searches++ * 0x9e3779b97f4a7c15 + 7) % (uint64_t)(first * size * second)), &from, &to);
-    while (from == to);
-    key = from;
+        key = order_of_keys[keys_tried++ % (first * size)];
+    while (sum_of_all(owner_of_index(key) == rank && has_neighbor(key / size)) == 0);
     for (int64_t place = 0; place < first; place++)
         table[place] = -1;
     publish(&adjacent, first);

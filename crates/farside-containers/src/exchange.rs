@@ -267,6 +267,11 @@ impl<T: Wire + 'static> Sender<'_, T> {
 }
 
 impl<T> Sender<'_, T> {
+    /// Returns whether items pass no other worker.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.part.route.is_direct()
+    }
+
     /// Returns the number of items that this worker has dropped since the last time, and the first
     /// reason.
     pub(crate) fn take_dropped(&self) -> (u64, String) {

@@ -51,7 +51,8 @@ const UNANSWERED_MIN: u32 = 64;
 ///
 /// *Memory*: a worker has as many unanswered questions as have 4 MiB of plain answers, or 4096 if
 /// answers vary in size. Before it asks another one, it waits for answers. So owners keep no more
-/// for it. A question in a handler cannot wait, and is asked at once.
+/// for it. A question in a handler cannot wait, and is asked at once. After a loss, a query among
+/// more than 64 workers that was made before does not wait, either.
 #[derive(Wire)]
 pub struct Query<Q: 'static, R: 'static> {
     asked: Exchange<(u32, u32, Q)>,
@@ -153,7 +154,9 @@ impl<Q: Wire + 'static> Asker<'_, Q> {
             self.wait_for_answers()?;
         }
         self.questions.push(of, (self.me.id().number(), tag, question))?;
-        if self.unanswered.losses.get() == 0 || !self.me.is_lost(self.me.process_of(of)) {
+        // In a grid, the question or its answer may pass a lost process.
+        let may_be_answered = || self.questions.is_direct() && !self.me.is_lost(self.me.process_of(of));
+        if self.unanswered.losses.get() == 0 || may_be_answered() {
             count.set(count.get() + 1);
         }
         Ok(())

@@ -89,33 +89,37 @@ fn unanswered_questions_have_a_limit() {
     .unwrap();
 }
 
-/// The answers of a lost process do not come. A worker that has reached the limit asks on.
+/// The answers of a lost process do not come, and in a grid not those to questions that pass it. A
+/// worker that has reached the limit asks on.
 #[test]
 fn a_loss_ends_the_wait_for_answers() {
     let lost = ProcessId::new(1);
-    let simulation = Simulation::new(3, 1, 1).kill(lost, Duration::from_millis(1));
-    let done = AtomicBool::new(false);
-    let simulated = simulation.run(|me| {
-        // The lost worker takes questions, and computes for ever.
-        let answer = move |there: &Worker, word: u64| {
-            if there.process() == lost {
-                there.charge(Duration::from_secs(1));
-            }
-            [word; 1023]
-        };
-        let query = Query::new(me, answer, |_, _, _: [u64; 1023]| ())?;
-        if me.is_first() {
-            let (asker, begun) = (query.on(me), me.now());
-            let ask = |number: u32| match asker.ask(WorkerId::new(1 + number % 2), number, 7) {
-                Ok(()) | Err(Error::PeerLost { .. }) => {}
-                Err(error) => panic!("{error}"),
+    // Among 70 workers, questions of worker 0 for worker 9 pass worker 1.
+    for (processes, asked) in [(3, [1, 2]), (70, [9, 9])] {
+        let simulation = Simulation::new(processes, 1, 1).kill(lost, Duration::from_millis(1));
+        let done = AtomicBool::new(false);
+        let simulated = simulation.run(|me| {
+            // The lost worker takes questions, and computes for ever.
+            let answer = move |there: &Worker, word: u64| {
+                if there.process() == lost {
+                    there.charge(Duration::from_secs(1));
+                }
+                [word; 1023]
             };
-            (0..3000).for_each(ask);
-            assert!(me.now() - begun < Duration::from_secs(20), "no wait reaches its deadline");
-            done.store(true, Ordering::Relaxed);
-        }
-        Ok(())
-    });
-    assert!(simulated.unwrap().verdict.is_err(), "the loss is the verdict");
-    assert!(done.load(Ordering::Relaxed));
+            let query = Query::new(me, answer, |_, _, _: [u64; 1023]| ())?;
+            if me.is_first() {
+                let (asker, begun) = (query.on(me), me.now());
+                let ask = |number: u32| match asker.ask(WorkerId::new(asked[number as usize % 2]), number, 7) {
+                    Ok(()) | Err(Error::PeerLost { .. }) => {}
+                    Err(error) => panic!("{error}"),
+                };
+                (0..3000).for_each(ask);
+                assert!(me.now() - begun < Duration::from_secs(20), "no wait reaches its deadline");
+                done.store(true, Ordering::Relaxed);
+            }
+            Ok(())
+        });
+        assert!(simulated.unwrap().verdict.is_err(), "the loss is the verdict");
+        assert!(done.load(Ordering::Relaxed));
+    }
 }

@@ -1,6 +1,6 @@
 //! Breadth-first search by the rules of Graph500: a Kronecker graph with labels permuted, whose
-//! searches begin at random vertices with neighbors. Each search makes the tree of parents, and
-//! every tree passes the five checks.
+//! searches begin at different random vertices with neighbors. Each search makes the tree of
+//! parents, and every tree passes the five checks.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -50,11 +50,22 @@ impl Graph {
         (label.at(ends.0), label.at(ends.1))
     }
 
-    /// The vertex at which a search begins: an end of a random edge that is no loop.
-    fn key(self, search: u32) -> u32 {
-        let mut random = Random::new(self.seed, u32::MAX - search);
-        let mut edges = std::iter::repeat_with(|| self.edge(random.below(self.edges())));
-        edges.find(|(from, to)| from != to).expect("the edges go on").0
+    /// Returns the vertices at which this number of searches begin: in random order, those that
+    /// have another vertex as a neighbor. If there are fewer, they come again. `has_neighbor`
+    /// answers for the vertices of this worker, by their places. Collective.
+    fn keys(self, me: &Worker, searches: u32, has_neighbor: impl Fn(u32) -> bool) -> farside::Result<Vec<u32>> {
+        let order = Shuffle::new(self.vertices, !self.seed);
+        let (mut keys, mut next) = (Vec::new(), 0);
+        while keys.len() < searches as usize {
+            assert!(next < self.vertices || !keys.is_empty(), "no vertex has a neighbor");
+            let key = order.at(next % self.vertices);
+            next += 1;
+            let (owner, at) = place(me, key);
+            if me.all_reduce(owner == me.id() && has_neighbor(at), |a, b| a || b)? {
+                keys.push(key);
+            }
+        }
+        Ok(keys)
     }
 }
 
@@ -128,27 +139,29 @@ impl Alone {
     }
 }
 
-/// Times searches, each from another vertex. `search` returns how many edges this worker has
-/// searched. Checks the parents that it leaves in `parents`, which go round robin.
+/// Times searches from these keys. `search` returns how many edges this worker has searched. Checks
+/// the parents that it leaves in `parents`, which go round robin.
 fn time(
     me: &Worker,
     graph: Graph,
+    keys: &[u32],
     parents: &GlobalArray<u32>,
     clock: &Clock<'_>,
     search: impl Fn(u32) -> farside::Result<u64>,
 ) -> farside::Result<()> {
     let alone = me.is_first().then(|| Alone::new(graph));
-    let check = |round| {
+    let check = |round: u32| {
         me.barrier()?;
         if let Some(alone) = &alone {
+            let key = keys[round as usize];
             let found: Vec<u32> =
                 (0..alone.neighbors.len()).map(|vertex| parents.get(me, vertex)).collect::<Result<_, _>>()?;
-            alone.check(graph.key(round), &found);
-            alone.check(graph.key(round), &clock.alone(|| alone.search(graph.key(round))));
+            alone.check(key, &found);
+            alone.check(key, &clock.alone(|| alone.search(key)));
         }
         Ok(())
     };
-    clock.time(me, |round| search(graph.key(round)), check)
+    clock.time(me, |round| search(keys[round as usize]), check)
 }
 
 /// Returns the edges of the vertices of this worker that a search has reached. Each vertex has this
@@ -165,6 +178,8 @@ pub(crate) fn agp(me: &Worker, numbers: [u32; 2], clock: &Clock<'_>) -> farside:
     let own_edges = owned(me, graph.edges()).map(|number| graph.edge(number));
     let rows = distribute(me, graph.vertices, own_edges.flat_map(|(from, to)| [(from, to), (to, from)]))?;
     let neighbors = GlobalRows::new(me, &rows)?;
+    let own = |at: u32| at * me.worker_count() + me.id().number();
+    let keys = graph.keys(me, clock.rounds(), |at| rows.row(at).iter().any(|other| *other != own(at)))?;
     let parents = me.global_array_as::<u32>(graph.vertices as usize, Distribution::CYCLIC)?;
     let search = |key: u32| {
         parents.local(me).fill(NONE);
@@ -190,7 +205,7 @@ pub(crate) fn agp(me: &Worker, numbers: [u32; 2], clock: &Clock<'_>) -> farside:
         let reached = parents.local(me).iter().enumerate().filter(|(_, parent)| *parent != NONE);
         Ok(edges_of(reached.map(|(vertex, _)| vertex), &rows, 1))
     };
-    time(me, graph, &parents, clock, search)?;
+    time(me, graph, &keys, &parents, clock, search)?;
     neighbors.free(me)?;
     parents.free(me)
 }
@@ -201,6 +216,11 @@ pub(crate) fn exchange(me: &Worker, numbers: [u32; 2], clock: &Clock<'_>) -> far
     let graph = Graph::new(me, clock.settings.seed, numbers);
     let (own_count, workers) = (owned(me, graph.vertices).len(), me.worker_count());
     let neighbors = neighbors(me, graph)?;
+    let has_neighbor = |at: u32| {
+        let rows = (0..workers).map(|owner| (owner, neighbors.row(at * workers + owner)));
+        rows.into_iter().any(|(owner, row)| row.iter().any(|other| (owner, *other) != (me.id().number(), at)))
+    };
+    let keys = graph.keys(me, clock.rounds(), has_neighbor)?;
     let parents: Rc<Vec<Cell<u32>>> = Rc::new((0..own_count).map(|_| Cell::new(NONE)).collect());
     let level = Rc::new(RefCell::new(Vec::new()));
     let (all, next) = (parents.clone(), level.clone());
@@ -261,7 +281,7 @@ pub(crate) fn exchange(me: &Worker, numbers: [u32; 2], clock: &Clock<'_>) -> far
         let reached = (0..own_count).filter(|vertex| parents[*vertex].get() != NONE);
         Ok(edges_of(reached, &neighbors, workers as usize))
     };
-    time(me, graph, &all_parents, clock, search)?;
+    time(me, graph, &keys, &all_parents, clock, search)?;
     all_parents.free(me)
 }
 
@@ -286,4 +306,39 @@ fn neighbors(me: &Worker, graph: Graph) -> farside::Result<Rows> {
     me.quiesce()?;
     let rows = owned(me, graph.vertices).len() * me.worker_count() as usize;
     Ok(Rows::new(rows, &pairs.take()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    #[test]
+    fn each_check_finds_a_wrong_tree() {
+        // A way from 0 to 4 with a branch to 5, and another component.
+        let edges = vec![(0, 1), (1, 2), (2, 3), (3, 4), (1, 5), (6, 7)];
+        let both: Vec<_> = edges.iter().flat_map(|(from, to)| [(*from, *to), (*to, *from)]).collect();
+        let alone = Alone { edges, neighbors: Rows::new(8, &both) };
+        let right = alone.search(0);
+        assert_eq!(right, [0, 0, 1, 2, 3, 1, NONE, NONE]);
+        alone.check(0, &right);
+        let wrong: [(&[(usize, u32)], &str); 7] = [
+            (&[(0, 1)], "own parent"),
+            (&[(2, 3), (3, 2)], "cycle"),
+            (&[(1, NONE)], "parent was reached"),
+            (&[(4, NONE)], "leaves out a neighbor"),
+            (&[(6, 0), (7, 6)], "invented"),
+            (&[(5, 4)], "skips a level"),
+            (&[(5, 0)], "invented"),
+        ];
+        for (changes, why) in wrong {
+            let mut parents = right.clone();
+            changes.iter().for_each(|(vertex, parent)| parents[*vertex] = *parent);
+            let panic = catch_unwind(AssertUnwindSafe(|| alone.check(0, &parents))).unwrap_err();
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap();
+            assert!(text.contains(why), "{changes:?}: {text}");
+        }
+    }
 }

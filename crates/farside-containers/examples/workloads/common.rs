@@ -85,6 +85,11 @@ impl<'c> Clock<'c> {
         Self { settings, rounds, before, taken, alone }
     }
 
+    /// The number of rounds.
+    pub(crate) fn rounds(&self) -> u32 {
+        self.rounds
+    }
+
     /// Makes an exchange with batches as the settings say.
     pub(crate) fn exchange<T: Wire>(
         &self,

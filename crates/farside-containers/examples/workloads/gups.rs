@@ -157,6 +157,19 @@ mod tests {
     use super::*;
 
     #[test]
+    #[should_panic = "no update was lost"]
+    fn a_lost_update_is_found() {
+        let table = Table { words: 64, updates: 256, workers: 1, own: 0 };
+        let updated = |made: u64| {
+            let mut part: Vec<u64> = table.part().collect();
+            stream(0, made).for_each(|update| part[table.place(update)] ^= update);
+            part
+        };
+        table.check(updated(table.updates));
+        table.check(updated(table.updates - 1));
+    }
+
+    #[test]
     fn the_stream_can_be_entered_anywhere() {
         // The powers of x, of which the 64th is x² + x + 1.
         assert!(stream(0, 3).eq([2, 4, 8]));

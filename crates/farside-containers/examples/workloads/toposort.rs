@@ -222,3 +222,25 @@ fn first_of_levels(me: &Worker, levels: impl Iterator<Item = u32>) -> farside::R
     };
     Ok((0..deepest).map(first).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_places_are_found() {
+        // The one beside the diagonal is in row 0, so this row has the first place.
+        let rows = || Rows::from_rows([vec![0, 1], vec![1]].into_iter().map(Vec::into_iter));
+        let check = |row_places: [u32; 2], column_places: [u32; 2]| {
+            farside::simulate(1, 1, 1, move |me| {
+                let matrix = Matrix { size: 2, rows: rows(), columns: rows() };
+                matrix.check(me, &row_places, &column_places)
+            })
+        };
+        check([0, 1], [0, 1]).unwrap();
+        for (places, why) in [(([1, 0], [1, 0]), "below the diagonal"), (([0, 0], [0, 1]), "used once")] {
+            let error = check(places.0, places.1).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+}
