@@ -345,7 +345,7 @@ fn limit_of<'m>(
     Ok(match (over, wait) {
         (Over::Shm, Wait::Spin) => Box::new(TwoLines { ping_pong: PingPong::new(memory, 0, Patience::new(2)), trips }),
         (Over::Shm, Wait::Block) => Box::new(RoundTrips::by_eventfds(me, trips)?),
-        (Over::Tcp | Over::Rdma, _) => Box::new(RoundTrips::by_tcp(me, BLOCKED_TRIPS)?),
+        (Over::Tcp | Over::Rdma, _) => Box::new(RoundTrips::by_tcp(me, BLOCKED_TRIPS, wait == Wait::Spin)?),
     })
 }
 

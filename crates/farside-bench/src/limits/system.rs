@@ -28,7 +28,7 @@ pub(crate) struct RoundTrips {
 #[derive(Debug)]
 enum Line {
     Eventfds { own: Waker, other: Waker },
-    Stream(TcpStream),
+    Stream { stream: TcpStream, spins: bool },
 }
 
 fn failed(cause: std::io::Error) -> BenchError {
@@ -61,10 +61,13 @@ impl RoundTrips {
         Ok(Self { line: Line::Eventfds { own, other }, name: "eventfd ping-pong", trips })
     }
 
-    /// Round trips of 8 bytes by a TCP stream on the loopback device, on which each side blocks.
-    /// Collective for two workers.
-    pub(crate) fn by_tcp(me: &Worker, trips: u64) -> Result<Self, BenchError> {
-        Ok(Self { line: Line::Stream(tcp_stream(me)?), name: "TCP ping-pong", trips })
+    /// Round trips of 8 bytes by a TCP stream on the loopback device, on which each side blocks, or
+    /// reads until something is there. Collective for two workers.
+    pub(crate) fn by_tcp(me: &Worker, trips: u64, spins: bool) -> Result<Self, BenchError> {
+        let stream = tcp_stream(me)?;
+        stream.set_nonblocking(spins).map_err(failed)?;
+        let name = if spins { "spinning TCP ping-pong" } else { "TCP ping-pong" };
+        Ok(Self { line: Line::Stream { stream, spins }, name, trips })
     }
 }
 
@@ -131,7 +134,7 @@ impl Line {
                 other.wake();
                 Ok(())
             }
-            Self::Stream(stream) => stream.write_all(&[7; 8]).map_err(failed),
+            Self::Stream { stream, .. } => stream.write_all(&[7; 8]).map_err(failed),
         }
     }
 
@@ -141,7 +144,17 @@ impl Line {
                 own.reset();
                 Ok(())
             }
-            Self::Stream(stream) => stream.read_exact(&mut [0; 8]).map_err(failed),
+            Self::Stream { stream, spins: false } => stream.read_exact(&mut [0; 8]).map_err(failed),
+            Self::Stream { stream, spins: true } => {
+                let until = Instant::now() + PATIENCE;
+                // Eight bytes arrive together.
+                while let Err(error) = stream.read_exact(&mut [0; 8]) {
+                    if error.kind() != ErrorKind::WouldBlock || Instant::now() > until {
+                        return Err(failed(error));
+                    }
+                }
+                Ok(())
+            }
         }
     }
 }

@@ -141,6 +141,30 @@ fn values_are_put_and_got() {
     assert_eq!(server.end("-INT"), Some(0));
 }
 
+/// A long transfer shows its progress where there is a terminal.
+#[test]
+fn progress_is_shown_on_a_terminal() {
+    let folder = Folder::new("progress");
+    let address = format!("shm:{}", unique("progress"));
+    let _server = Server::start(&[&address, "--memory"]);
+    let (from, to) = (folder.file("from"), folder.file("to"));
+    fs::write(&from, vec![7; 64 << 20]).unwrap();
+    for words in [["put", &address, "long", &from], ["get", &address, "long", &to]] {
+        // `script` runs a command on a terminal of its own.
+        let line = format!("{} kv {}", FARSIDE.0, words.join(" "));
+        let shown = ended_with_us("script").args(["-qec", &line, "/dev/null"]).env("TERM", "xterm").output();
+        let Ok(shown) = shown else {
+            eprintln!("left out: progress_is_shown_on_a_terminal: it needs `script`");
+            return;
+        };
+        let text = String::from_utf8_lossy(&shown.stdout);
+        assert!(shown.status.success() && text.contains("/64.00 MiB"), "{text:?}");
+    }
+    assert_eq!(fs::metadata(&to).unwrap().len(), 64 << 20);
+    // Elsewhere it is silent.
+    assert!(kv(&["put", &address, "long", &from]).stderr.is_empty());
+}
+
 /// A `get` goes on where an earlier one was interrupted.
 #[test]
 fn a_get_is_resumed() {

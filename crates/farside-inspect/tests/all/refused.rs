@@ -2,11 +2,12 @@
 //! is shown.
 
 use std::fmt::Debug;
+use std::time::{Duration, Instant};
 
 use farside::Worker;
-use farside_inspect::{Expose, ExposeError, Inspector, PublishError, Standalone};
+use farside_inspect::{At, Expose, ExposeError, InspectError, Inspector, PublishError, Selection, Standalone};
 
-use crate::targets::Target;
+use crate::targets::{LIMIT, Target, say_shown};
 
 /// A name that would be markup in a page. It is an ordinary one.
 const MARKUP: &str = "<img src=x onerror=\"alert(1)\">&amp;";
@@ -163,4 +164,86 @@ fn wrong_areas_and_steps_are_refused() {
 #[test]
 fn programs_without_a_job_are_refused_the_same() {
     assert!(Target::start("refused alone", &[]).wait(), "the program has failed");
+}
+
+/// The distance of the steps of `tens`.
+const DISTANCE: u64 = 10;
+
+/// Shows what cannot be one area, and steps that are not everywhere.
+pub(crate) fn play_unequal(me: &Worker) -> farside::Result<()> {
+    let own = me.id().index();
+    // Dropped at the end.
+    let _differ = if me.is_first() {
+        (Some(me.view::<f64>("differ").open()?), None)
+    } else {
+        (None, Some(me.view::<u32>("differ").open()?))
+    };
+    let _overlap = me.view::<u8>("overlap").shape([4]).part_of([6], [2 * own]).open()?;
+    let mixed = me.view::<u64>("mixed").shape([1]).part_of([2], [own]).open()?;
+    let tens = me.view::<u64>("tens").shape([1]).part_of([2], [own]).open()?;
+    say_shown(me)?;
+    let until = Instant::now() + LIMIT;
+    for round in 0.. {
+        mixed.publish(2 * round + own as u64, &[round])?;
+        tens.publish(DISTANCE * round, &[round])?;
+        me.barrier()?;
+        std::thread::sleep(Duration::from_millis(1));
+        assert!(Instant::now() < until, "this job was not ended in time");
+    }
+    Ok(())
+}
+
+#[test]
+fn parts_and_steps_that_do_not_match_are_named() {
+    let mut target = Target::start("unequal", &[]);
+    let job = target.inspect(2);
+    let error = refusal(job.open::<f64>("differ"));
+    assert!(
+        matches!(&error, InspectError::Differ { kinds, .. } if kinds.contains("f64") && kinds.contains("u32")),
+        "{error:?}"
+    );
+    let error = refusal(job.open::<u8>("overlap"));
+    assert!(matches!(error, InspectError::Overlap { one: 0, other: 1, .. }), "{error:?}");
+    let error = refusal(job.open::<u64>("tens").unwrap().expect_shape([3]));
+    assert!(matches!(&error, InspectError::Shape { is, wanted, .. } if *is == [2] && *wanted == [3]), "{error:?}");
+    let all = Selection::all();
+    let mixed = job.open::<u64>("mixed").unwrap();
+    let error = refusal(mixed.get(&all, At::Next));
+    assert!(matches!(error, InspectError::Mixed { one, other, .. } if one % 2 != other % 2), "{error:?}");
+    let tens = job.open::<u64>("tens").unwrap();
+    // A step between two that are published. The program may pass it before it is asked.
+    let mut ahead = 100;
+    let (asked, error) = loop {
+        let step = DISTANCE * (job.open::<u64>("tens").unwrap().info().step().unwrap_or(0) / DISTANCE + ahead) + 5;
+        match refusal(tens.get(&all, At::Step(step))) {
+            InspectError::Passed { .. } => ahead *= 2,
+            error => break (step, error),
+        }
+    };
+    assert!(
+        matches!(error, InspectError::NoStep { step, next, .. } if step == asked && next == asked + 5),
+        "{asked}: {error:?}"
+    );
+}
+
+#[test]
+fn jobs_of_one_name_are_told_apart_by_their_numbers() {
+    let name = format!("twins-{}", std::process::id());
+    let _twins = [(); 2].map(|()| Target::start("shy", &[("FARSIDE_JOB", &name)]));
+    let until = Instant::now() + Duration::from_secs(60);
+    let found = loop {
+        let mut jobs = farside_inspect::jobs().unwrap();
+        jobs.retain(|job| job.id.name == name);
+        if jobs.len() == 2 {
+            break jobs;
+        }
+        assert!(Instant::now() < until, "the jobs show nothing in a minute");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let error = refusal(Inspector::connect(&*name));
+    let InspectError::Ambiguous { found: meant } = &error else { panic!("{error:?}") };
+    assert!(meant.len() == 2 && found.iter().all(|job| meant.contains(&job.id)), "{error}");
+    for job in found {
+        assert_eq!(*Inspector::connect(&*job.id.to_string()).unwrap().job(), job.id);
+    }
 }

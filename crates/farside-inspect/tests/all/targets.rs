@@ -14,7 +14,7 @@ use farside_testbed::ended_with_us;
 /// The variable that makes this test program play a part.
 pub(crate) const PART: &str = "FARSIDE_INSPECT_TEST_PART";
 /// The time after which a job ends by itself.
-const LIMIT: Duration = Duration::from_secs(200);
+pub(crate) const LIMIT: Duration = Duration::from_secs(200);
 /// What a job prints when all its workers show what they have.
 const SHOWN: &str = "all is shown";
 
@@ -130,6 +130,7 @@ pub(crate) fn target() {
         "many" => job.run(show_many),
         "ending" => job.run(end_when_told),
         "refused" => job.run(crate::refused::play_refused),
+        "unequal" => job.run(crate::refused::play_unequal),
         "refused alone" => crate::refused::play_refused_alone(),
         "probes" => job.run(answer_probes),
         part if part.starts_with("client ") => crate::steering::play_client(part),
