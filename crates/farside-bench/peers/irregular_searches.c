@@ -61,9 +61,12 @@ static int has_neighbor(int64_t place)
 
 static void bfs_begin(void)
 {
-    do
+    int64_t left = first * size;
+    do {
+        if (left-- == 0)
+            fail("no vertex has a neighbor");
         key = order_of_keys[keys_tried++ % (first * size)];
-    while (sum_of_all(owner_of_index(key) == rank && has_neighbor(key / size)) == 0);
+    } while (sum_of_all(owner_of_index(key) == rank && has_neighbor(key / size)) == 0);
     for (int64_t place = 0; place < first; place++)
         table[place] = -1;
     publish(&adjacent, first);

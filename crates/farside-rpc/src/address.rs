@@ -3,12 +3,6 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::time::Instant;
-
-use farside_sys::topology::hostname;
-
-use crate::dial::look_up;
-use crate::door::PATIENCE;
 
 /// Where a server listens, and clients find it.
 ///
@@ -54,8 +48,6 @@ pub struct AddressError {
     pub why: &'static str,
 }
 
-/// Hosts that mean all addresses of a machine, of IPv4 and of IPv6.
-pub(crate) const EVERYWHERE: [&str; 2] = ["::", "*"];
 /// The longest name of a socket, in bytes. The system's limit is 107.
 const NAME_BYTES_MAX: usize = 90;
 
@@ -118,20 +110,6 @@ impl Address {
         }
     }
 
-    /// The address under which programs of other machines may find a server that listens here: with
-    /// the name of this machine in place of "everywhere", if the name has an address.
-    pub(crate) fn seen_from_elsewhere(&self) -> Self {
-        match self {
-            Self::Tcp { host, port } if EVERYWHERE.contains(&&**host) || host == "0.0.0.0" => {
-                let name = hostname();
-                let found = look_up(&name, *port, Instant::now() + PATIENCE);
-                let is_known = found.is_ok_and(|found| !found.is_empty());
-                Self::Tcp { host: if is_known { name } else { host.clone() }, port: *port }
-            }
-            other => other.clone(),
-        }
-    }
-
     /// Whether it leads to shared memory.
     pub(crate) fn is_shm(&self) -> bool {
         matches!(self, Self::Shm(_) | Self::ShmPath(_))
@@ -153,8 +131,6 @@ impl Address {
 
 #[cfg(test)]
 mod tests {
-    use std::net::ToSocketAddrs;
-
     use super::*;
 
     #[test]
@@ -162,20 +138,6 @@ mod tests {
         for text in ["shm:kv", "shm:/run/kv", "tcp://host:7000", "tcp://[::]:0", "tcp://10.0.0.1:1", "file:/tmp/a"] {
             let address: Address = text.parse().unwrap();
             assert_eq!(address.to_string(), text);
-        }
-    }
-
-    #[test]
-    fn everywhere_is_a_name_from_elsewhere() {
-        let seen_from_elsewhere = |text: &str| text.parse::<Address>().unwrap().seen_from_elsewhere().to_string();
-        for text in ["shm:kv", "tcp://host:7000", "tcp://[::1]:0", "tcp://127.0.0.1:1"] {
-            assert_eq!(seen_from_elsewhere(text), text);
-        }
-        let name = hostname();
-        let is_known = (&*name, 1).to_socket_addrs().is_ok_and(|mut found| found.next().is_some());
-        for text in ["tcp://[::]:7", "tcp://*:7", "tcp://0.0.0.0:7"] {
-            let expected = if is_known { format!("tcp://{name}:7") } else { text.into() };
-            assert_eq!(seen_from_elsewhere(text), expected);
         }
     }
 

@@ -2,10 +2,9 @@
 
 use std::collections::VecDeque;
 use std::io::{Error, ErrorKind};
-use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, mpsc};
-use std::thread;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farside_fabric::FabricError;
@@ -21,7 +20,7 @@ use crate::path::Path;
 use crate::path::rdma::{Rdma, RdmaPath};
 use crate::path::shm::{Offer, ShmPath, Wakers};
 use crate::path::tcp::TcpPath;
-use crate::socket::{Socket, Stream};
+use crate::socket::{Socket, Stream, look_up};
 
 /// What carries a connection to an address of TCP.
 #[derive(Clone, Debug, Default)]
@@ -159,22 +158,6 @@ fn connect(address: &Address, deadline: Instant) -> std::io::Result<Stream> {
         }
         Address::File(_) => Err(ErrorKind::InvalidInput.into()),
     }
-}
-
-/// Finds the addresses of a host. The system's function has no deadline, so a thread calls it. The
-/// thread may go on for longer than this function waits.
-pub(crate) fn look_up(host: &str, port: u16, deadline: Instant) -> std::io::Result<Vec<SocketAddr>> {
-    if let Ok(ip) = host.parse::<IpAddr>() {
-        return Ok(vec![(ip, port).into()]);
-    }
-    let (name, (answer, answered)) = (host.to_owned(), mpsc::sync_channel(1));
-    let ask = move || answer.send((name, port).to_socket_addrs().map(Vec::from_iter));
-    thread::Builder::new().name("farside lookup".into()).spawn(ask)?;
-    let found = answered.recv_timeout(deadline.saturating_duration_since(Instant::now()));
-    found.unwrap_or_else(|_| {
-        let why = format!("no name server told the address of {host:?} in time; use its number, or allow more time");
-        Err(Error::new(ErrorKind::HostUnreachable, why))
-    })
 }
 
 /// Waits for a reply, and the descriptor that came with it.

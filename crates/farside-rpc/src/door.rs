@@ -5,7 +5,7 @@
 
 use std::fs::{File, TryLockError};
 use std::io::{Error, ErrorKind, Result};
-use std::net::{TcpListener, ToSocketAddrs};
+use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::PathBuf;
@@ -14,16 +14,17 @@ use std::time::{Duration, Instant};
 
 use farside_sys::net::{Listener, MessageSocket, Waker, tcp};
 use farside_sys::process::{Origin, random_bytes, user_id};
+use farside_sys::topology::hostname;
 use farside_wire::{Decoder, Wire};
 
-use crate::address::{Address, EVERYWHERE};
+use crate::address::Address;
 use crate::greeting::{Hello, MAGIC, Mac32, Nearby, Nonce, Proof, Refusal, Reply, Side, Tokens, VERSION, Welcome};
 use crate::path::Path;
 use crate::path::rdma::RdmaDoor;
 use crate::path::shm::{Offer, Secret, ShmPath, Wakers};
 use crate::path::tcp::TcpPath;
 use crate::peer::Peer;
-use crate::socket::{Socket, Stream, send_tcp};
+use crate::socket::{Socket, Stream, look_up, send_tcp};
 
 /// The time for a greeting.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
@@ -36,6 +37,9 @@ pub(crate) const OUTSIDERS_MAX: u32 = 192;
 /// After this time without an answer from the other machine, a connection has failed. The system
 /// looks once a second, so a cut is noticed within 5 s.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(4);
+
+/// Hosts that mean all addresses of a machine, of IPv4 and of IPv6.
+const EVERYWHERE: [&str; 2] = ["::", "*"];
 
 /// A listening socket.
 #[derive(Debug)]
@@ -82,6 +86,11 @@ impl Door {
     /// Where it listens. The port is the real one.
     pub(crate) fn address(&self) -> &Address {
         &self.address
+    }
+
+    /// The address under which programs of other machines may find the door.
+    pub(crate) fn address_from_elsewhere(&self) -> Address {
+        named(&self.address)
     }
 
     /// Whether programs of other machines may come.
@@ -191,12 +200,25 @@ fn is_socket(path: &std::path::Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
 }
 
+/// An address with the name of this machine in place of "everywhere", if the name has an address.
+fn named(address: &Address) -> Address {
+    match address {
+        Address::Tcp { host, port } if EVERYWHERE.contains(&&**host) || host == "0.0.0.0" => {
+            let name = hostname();
+            let found = look_up(&name, *port, Instant::now() + PATIENCE);
+            let is_known = found.is_ok_and(|found| !found.is_empty());
+            Address::Tcp { host: if is_known { name } else { host.clone() }, port: *port }
+        }
+        other => other.clone(),
+    }
+}
+
 fn bind_tcp(host: &str, port: u16) -> Result<TcpListener> {
     if EVERYWHERE.contains(&host) {
         return tcp::listen_everywhere(port);
     }
     let mut failure = Error::new(ErrorKind::NotFound, format!("the host {host:?} has no address"));
-    for address in (host, port).to_socket_addrs()? {
+    for address in look_up(host, port, Instant::now() + PATIENCE)? {
         match tcp::listen(address) {
             Ok(listener) => return Ok(listener),
             Err(error) => failure = error,
@@ -486,4 +508,25 @@ fn malformed(why: impl ToString) -> Refusal {
 
 fn read<T: Wire>(message: &[u8]) -> std::result::Result<T, Refusal> {
     farside_wire::decode(Decoder::new(message), 0).map_err(malformed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::ToSocketAddrs;
+
+    use super::*;
+
+    #[test]
+    fn everywhere_is_a_name_from_elsewhere() {
+        let named = |text: &str| named(&text.parse().unwrap()).to_string();
+        for text in ["shm:kv", "tcp://host:7000", "tcp://[::1]:0", "tcp://127.0.0.1:1"] {
+            assert_eq!(named(text), text);
+        }
+        let name = hostname();
+        let is_known = (&*name, 1).to_socket_addrs().is_ok_and(|mut found| found.next().is_some());
+        for text in ["tcp://[::]:7", "tcp://*:7", "tcp://0.0.0.0:7"] {
+            let expected = if is_known { format!("tcp://{name}:7") } else { text.into() };
+            assert_eq!(named(text), expected);
+        }
+    }
 }

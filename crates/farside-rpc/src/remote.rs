@@ -88,13 +88,8 @@ impl Remote {
         match self.shown().registered(from.len()).filter(|memory| memory.may_write) {
             Some(memory) => {
                 let parts = self.segments.range(offset as usize, from.len());
-                in_thread(self.link.transfer_registered(
-                    number,
-                    &memory,
-                    parts,
-                    Local::From(from),
-                    How::Thread(&patience),
-                ))
+                let how = How::Thread(&patience);
+                in_thread(self.link.transfer_registered(number, &memory, parts, Local::From(from), how))
             }
             None => self.link.push(number, offset, from, &patience),
         }

@@ -359,7 +359,7 @@ impl Builder {
         let unsent_bytes_max = self.max_unsent_bytes.unwrap_or(self.max_bytes.saturating_mul(16));
         let registry = Registry::new(self.services)?;
         let mut announced = Vec::new();
-        if let Some(first) = self.doors.first().map(|door| door.address().seen_from_elsewhere()) {
+        if let Some(first) = self.doors.first().map(Door::address_from_elsewhere) {
             for path in self.announce {
                 first.write_to(&path).map_err(|cause| StartError::Announce { path: path.clone(), cause })?;
                 announced.push((path, first.clone()));

@@ -1,8 +1,12 @@
-//! [`Socket`]: what a greeting travels over: whole messages on a Unix socket or a TCP stream.
+//! [`Socket`]: what a greeting travels over: whole messages on a Unix socket or a TCP stream. And
+//! [`look_up`]: the addresses of a host.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
-use std::net::TcpStream;
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Instant;
 
 use farside_sys::net::MessageSocket;
 
@@ -115,4 +119,20 @@ impl AsFd for Socket {
             Stream::Tcp(stream) => stream.as_fd(),
         }
     }
+}
+
+/// Finds the addresses of a host. The system's function has no deadline, so a thread calls it. The
+/// thread may go on for longer than this function waits.
+pub(crate) fn look_up(host: &str, port: u16, deadline: Instant) -> Result<Vec<SocketAddr>> {
+    if let Ok(ip) = host.parse::<IpAddr>() {
+        return Ok(vec![(ip, port).into()]);
+    }
+    let (name, (answer, answered)) = (host.to_owned(), mpsc::sync_channel(1));
+    let ask = move || answer.send((name, port).to_socket_addrs().map(Vec::from_iter));
+    thread::Builder::new().name("farside lookup".into()).spawn(ask)?;
+    let found = answered.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+    found.unwrap_or_else(|_| {
+        let why = format!("no name server told the address of {host:?} in time; use its number, or allow more time");
+        Err(Error::new(ErrorKind::HostUnreachable, why))
+    })
 }

@@ -217,8 +217,8 @@ pub(crate) fn exchange(me: &Worker, numbers: [u32; 2], clock: &Clock<'_>) -> far
     let (own_count, workers) = (owned(me, graph.vertices).len(), me.worker_count());
     let neighbors = neighbors(me, graph)?;
     let has_neighbor = |at: u32| {
-        let rows = (0..workers).map(|owner| (owner, neighbors.row(at * workers + owner)));
-        rows.into_iter().any(|(owner, row)| row.iter().any(|other| (owner, *other) != (me.id().number(), at)))
+        let is_other = |owner, other| (owner, other) != (me.id().number(), at);
+        (0..workers).any(|owner| neighbors.row(at * workers + owner).iter().any(|other| is_other(owner, *other)))
     };
     let keys = graph.keys(me, clock.rounds(), has_neighbor)?;
     let parents: Rc<Vec<Cell<u32>>> = Rc::new((0..own_count).map(|_| Cell::new(NONE)).collect());

@@ -44,10 +44,8 @@ impl Steps<'_> {
             return poll_fn(|context| poll(Waiter::Task(context.waker()))).await;
         };
         let is_wanted = || !patience.is_cancelled() && self.link.end().is_none();
-        match poll(Waiter::Thread(Wait { deadline: patience.deadline, is_wanted: &is_wanted })) {
-            Poll::Ready(done) => done,
-            Poll::Pending => unreachable!("a thread waits until it is done"),
-        }
+        let wait = Wait { deadline: patience.deadline, is_wanted: &is_wanted };
+        poll_fn(|_| poll(Waiter::Thread(wait))).await
     }
 }
 

@@ -355,12 +355,14 @@ impl Link {
         from: &[u8],
         patience: &Patience,
     ) -> Result<(), TransferError> {
-        // SAFETY: `from` is borrowed until this function returns. The area is revoked before that:
-        // `Lent` does so when it is dropped, in every case.
-        let lent = Lent(Arc::new(unsafe { Area::lent(&[from]) }));
         let how = How::Thread(patience);
-        if in_thread(self.offer(number, offset, &lent.0, how))? {
-            return Ok(());
+        if self.may_offer() {
+            // SAFETY: `from` is borrowed until this function returns. The area is revoked before
+            // that: `Lent` does so when it is dropped, in every case.
+            let lent = Lent(Arc::new(unsafe { Area::lent(&[from]) }));
+            if in_thread(self.offer(number, offset, &lent.0, how))? {
+                return Ok(());
+            }
         }
         in_thread(self.send_blocks(number, offset, from, how))
     }
@@ -370,13 +372,21 @@ impl Link {
         self: &Arc<Self>,
         number: u64,
         offset: u64,
-        from: Vec<u8>,
+        mut from: Vec<u8>,
     ) -> Result<(), TransferError> {
-        let area = Arc::new(Area::owned(from, false));
-        if self.offer(number, offset, &area, How::Task).await? {
-            return Ok(());
+        if self.may_offer() {
+            let area = Arc::new(Area::owned(from, false));
+            if self.offer(number, offset, &area, How::Task).await? {
+                return Ok(());
+            }
+            from = area.take();
         }
-        self.send_blocks(number, offset, &area.take(), How::Task).await
+        self.send_blocks(number, offset, &from, How::Task).await
+    }
+
+    /// Whether the peer may be able to read this side's memory directly.
+    fn may_offer(&self) -> bool {
+        self.path.direct().is_some() && !self.peer_cannot_read.load(Ordering::Relaxed)
     }
 
     /// Lets the peer read `area` directly into its own memory. Returns false if that cannot be now.
@@ -388,9 +398,6 @@ impl Link {
         area: &Arc<Area>,
         how: How<'_>,
     ) -> Result<bool, TransferError> {
-        if self.path.direct().is_none() || self.peer_cannot_read.load(Ordering::Relaxed) {
-            return Ok(false);
-        }
         let segments = Segments::of(area.segments());
         for at in (0..segments.bytes()).step_by(OFFER_BYTES) {
             let (operation, is_marked) = self.expose(area.clone());
