@@ -186,7 +186,7 @@ fn changes_of_arrays_go_on() {
         Ok((array, batch))
     };
     let before = |me: &Worker, (_, batch): &(Rc<GlobalArray<u64>>, ArrayBatch<u64, u64>)| {
-        batch.apply(me, (0..LEN).map(|index| (index, 1)))?;
+        batch.apply(me, (0..LEN / 10).map(|index| (index, 1)))?;
         me.quiesce()
     };
     let after = |me: &Worker, (array, batch): (Rc<GlobalArray<u64>>, ArrayBatch<u64, u64>)| {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use farside::{Error, ProcessId, Result, Simulation, Worker, WorkerId, simulate};
 use farside_containers::map::{HashMap, MapError};
 use farside_containers::{Implementation, Promise};
+use farside_testbed::scaled;
 
 use super::{IMPLEMENTATIONS, assert_whole, times, value};
 use crate::everywhere;
@@ -113,7 +114,7 @@ fn a_fixed_map_does_not_wear_out(me: &Worker) -> Result<()> {
         let m = map.on(me);
         let own = u64::from(me.id().number()) << 32;
         m.insert(own, 7)?;
-        for key in own + 1..own + times(me, 400).max(100) {
+        for key in own + 1..own + times(me, 160).max(100) {
             m.insert(key, key)?;
             assert_eq!(m.remove(&key)?, Some(key));
             assert_eq!(m.get(&key)?, None);
@@ -227,7 +228,7 @@ fn outlive(me: &Worker, dying: ProcessId, implementation: Implementation) -> Res
 fn what_the_lost_had_sent_changes_nothing() {
     let dying = ProcessId::new(2);
     for implementation in IMPLEMENTATIONS {
-        for time in 0..4 {
+        for time in 0..scaled(1) {
             let ends = Mutex::new(Vec::new());
             let kill_at = Duration::from_micros(1200 + 40 * time);
             let simulated = Simulation::new(4, 1, time).kill(dying, kill_at).run(|me| {
