@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use farside::{Error, PerWorker, ProcessId, Result, Simulation, Worker, WorkerId};
 use farside_containers::{ContainerError, CountingSet, Exchange, Items, Query};
+use farside_testbed::scaled;
 
 use crate::everywhere;
 
@@ -378,7 +379,7 @@ fn an_unknown_worker_is_an_error() {
 #[test]
 fn many_workers() {
     const ITEMS: u32 = 30;
-    farside::simulate(200, 1, 1, |me| {
+    farside::simulate(100, 1, 1, |me| {
         let sum = Rc::new(Cell::new(0_u64));
         let part = sum.clone();
         let exchange = Exchange::new(me, move |_, items: Items<'_, u64>| part.set(part.get() + items.sum::<u64>()))?;
@@ -415,7 +416,7 @@ fn a_function_that_panics_ends_the_job() {
 fn a_worker_between_keeps_few_items() {
     const BATCH_BYTES: usize = 512;
     const ITEMS: u64 = 1200;
-    for workers in [70, 90] {
+    for workers in [70, 90].into_iter().take(scaled(1) as usize) {
         let (pushed, handled) = (AtomicU64::new(0), Arc::new(AtomicU64::new(0)));
         farside::simulate(workers, 1, 1, |me| {
             let last = WorkerId::new(workers - 1);
