@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use farside_testbed::{Echo, Running};
 
-use crate::arguments::Arguments;
+use crate::arguments::BedOptions;
 use crate::programs::Programs;
 use crate::steps::failures;
 
@@ -118,12 +118,12 @@ impl FromStr for Bed {
 ///
 /// Each bed has its own namespaces or its own emulated machine, so the beds do not disturb each
 /// other. The output of a bed is printed as a whole when it and the beds before it have ended.
-pub(crate) fn run_all(arguments: &Arguments) -> Result<(), String> {
-    let with = |bed| !arguments.without.contains(&bed);
+pub(crate) fn run_all(options: &BedOptions) -> Result<(), String> {
+    let with = |bed| !options.without.contains(&bed);
     let begun = Instant::now();
     // Built first, so that no bed waits for the build of another.
     Programs::build()?;
-    let without: Vec<_> = arguments.without.iter().flat_map(|bed| ["--without", bed.name()]).collect();
+    let without: Vec<_> = options.without.iter().flat_map(|bed| ["--without", bed.name()]).collect();
     let beds = [
         // The emulated machine takes the longest.
         (Bed::RdmaVm.name(), with(Bed::RdmaVm), [].as_slice()),
@@ -169,14 +169,6 @@ fn why(printed: &str) -> String {
 fn start_bed(command: &str, options: &[&str]) -> Result<Running, String> {
     let me = std::env::current_exe().map_err(|error| format!("cannot find the path of this program: {error}"))?;
     Ok(Running::start(command, farside_testbed::ended_with_us(me).arg(command).args(options), Echo::Quiet)?)
-}
-
-/// Tells a test program which beds are left out. The program fails if any other bed does not work.
-pub(crate) fn tell<'a>(command: &'a mut Command, without: &[Bed]) -> &'a mut Command {
-    let names: Vec<_> = without.iter().map(|bed| bed.name()).collect();
-    command.env(farside_testbed::WITHOUT, names.join(","));
-    // Without the variable, the tests choose their providers.
-    if without.contains(&Bed::Fabric) { command.env(PROVIDERS, "") } else { command }
 }
 
 /// Returns the absolute path of the target folder of cargo.
