@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use farside_testbed::{Echo, Running, ended_with_us};
 
 use crate::programs::Program;
+use crate::steps::cargo;
 
 /// Time limit of one test. Waits in tests have shorter ones, so only a test that hangs meets it.
 const TEST_LIMIT: Duration = Duration::from_secs(1200);
@@ -182,6 +183,31 @@ pub(crate) fn run(tests: Vec<Test>, settings: &Settings) -> Result<Summary, Stri
     Ok(summary.into_inner().unwrap_or_else(PoisonError::into_inner).0)
 }
 
+/// Runs the examples of all documents, which cargo builds and runs by itself.
+pub(crate) fn documents() -> Result<Summary, String> {
+    let name = "the examples of the documents";
+    let mut command = cargo();
+    command.args(["test", "--workspace", "--doc", "--no-fail-fast"]).env("RUST_BACKTRACE", "0");
+    let begun = Instant::now();
+    let mut running = Running::start(name, &mut command, Echo::Quiet)?;
+    let status = running.wait(begun + TEST_LIMIT)?;
+    let printed = running.printed();
+    let mut summary = Summary { passed: passed(&printed), ..Summary::default() };
+    summary.times.push((begun.elapsed(), name.to_owned()));
+    if !status.success() {
+        summary.failed.push((name.to_owned(), printed));
+    }
+    println!("xtask: {name}: {status}");
+    Ok(summary)
+}
+
+/// Adds up the tests that passed: `test result: ok. 3 passed; 0 failed; …`.
+fn passed(printed: &str) -> usize {
+    let results = printed.lines().filter_map(|line| line.strip_prefix("test result: "));
+    let count = |line: &str| line.split_once(". ")?.1.split_once(" passed")?.0.parse::<usize>().ok();
+    results.filter_map(count).sum()
+}
+
 /// The end of a test.
 struct Ended {
     took: Duration,
@@ -280,6 +306,12 @@ mod tests {
         assert_eq!((summary.passed, summary.failed.len()), (0, 1));
         assert!(summary.failed[0].1.contains("ran no test"), "{:?}", summary.failed);
         assert!(summary.verdict().unwrap_err().contains("no::such::test"));
+    }
+
+    #[test]
+    fn passed_examples_are_added_up() {
+        let printed = "test result: ok. 3 passed; 0 failed; 0 ignored\nx\ntest result: FAILED. 2 passed; 1 failed;";
+        assert_eq!(passed(printed), 5);
     }
 
     #[test]

@@ -43,7 +43,10 @@ fn fast(options: &TestOptions) -> Result<(), String> {
     let mut settings = Settings::side_by_side();
     settings.load = options.under_load;
     settings.jobs = options.jobs.map_or(settings.jobs, usize::from);
-    let summary = runner::run(tests, &settings)?;
+    let mut summary = runner::run(tests, &settings)?;
+    if options.only.is_none() {
+        summary.add(runner::documents()?);
+    }
     println!("xtask: the fast tier ended after {:.0} s, builds included", begun.elapsed().as_secs_f64());
     summary.print();
     summary.verdict()
