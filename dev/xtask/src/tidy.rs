@@ -31,7 +31,7 @@ struct Crate {
 }
 
 /// The crates of the workspace, bottom to top.
-const CRATES: [Crate; 19] = [
+const CRATES: [Crate; 20] = [
     Crate { name: "farside-testbed", below: &[], for_tests: &[], is_safe: true, is_package: false },
     Crate { name: "farside-sys", below: &[], for_tests: &["farside-testbed"], is_safe: false, is_package: true },
     Crate { name: "farside-macros", below: &[], for_tests: &[], is_safe: true, is_package: true },
@@ -160,6 +160,21 @@ const CRATES: [Crate; 19] = [
         for_tests: &["farside-testbed"],
         is_safe: true,
         is_package: true,
+    },
+    Crate {
+        name: "farside-book",
+        below: &[],
+        for_tests: &[
+            "farside",
+            "farside-conformance",
+            "farside-containers",
+            "farside-fabric",
+            "farside-inspect",
+            "farside-kv",
+            "farside-rpc",
+        ],
+        is_safe: true,
+        is_package: false,
     },
     Crate { name: "xtask", below: &["farside-testbed"], for_tests: &[], is_safe: true, is_package: false },
 ];
