@@ -7,12 +7,13 @@ mod allowances;
 mod language;
 pub(crate) mod packages;
 mod rooms;
-mod tokens;
+pub(crate) mod source;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use allowances::Counts;
+use source::{Kind, Source};
 
 /// The lines of a source file at most.
 const LINES_MAX: usize = 800;
@@ -103,26 +104,26 @@ pub(crate) fn check(allowances: Allowances) -> Result<(), String> {
     let (mut breaches, mut counts) = (Vec::new(), Counts::new());
     check_crates(&mut breaches);
     packages::check(&mut breaches);
-    let mut sources = Vec::new();
-    for root in FOLDERS {
-        collect(Path::new(root), "rs", &mut sources);
+    let folders = crate_folders();
+    if folders.is_empty() {
+        return Err("tidy found no crates: run it from the root of the project".to_owned());
     }
-    if sources.is_empty() {
-        return Err("tidy found no sources: run it from the root of the project".to_owned());
-    }
-    for source in &sources {
-        check_source(source, &mut breaches, &mut counts);
-    }
-    check_documents(&mut counts);
     let mut places = Vec::new();
-    for house in rooms::HOUSES {
-        let findings = rooms::look(&house, &folder_of(house.package));
-        breaches.extend(findings.others);
-        places.extend(findings.places);
-        for (pair, number) in findings.upward {
-            counts.insert(("upward-import".to_owned(), format!("{}:{pair}", house.package)), number);
+    for folder in folders {
+        let sources = source::read_crate(&folder)?;
+        for source in &sources {
+            check_source(source, &mut breaches, &mut counts);
+        }
+        if let Some(house) = rooms::HOUSES.iter().find(|house| folder.ends_with(house.package)) {
+            let findings = rooms::look(house, &sources);
+            breaches.extend(findings.others);
+            for (pair, found) in findings.upward {
+                counts.insert(("upward-import".to_owned(), format!("{}:{pair}", house.package)), found.len());
+                places.extend(found);
+            }
         }
     }
+    check_documents(&mut counts);
     let file = Path::new(allowances::FILE);
     let allowed = allowances::read(file)?;
     if allowances == Allowances::Lower {
@@ -231,33 +232,31 @@ fn collect(folder: &Path, extension: &str, files: &mut Vec<PathBuf>) {
     }
 }
 
-fn check_source(source: &Path, breaches: &mut Vec<String>, counts: &mut Counts) {
-    let Ok(text) = fs::read_to_string(source) else { return };
+fn check_source(source: &Source, breaches: &mut Vec<String>, counts: &mut Counts) {
+    let (path, text) = (&source.path, &source.text);
     let lines = text.lines().count();
     if lines > LINES_MAX {
-        breaches.push(format!("{}: {lines} lines; {LINES_MAX} are the limit", source.display()));
+        breaches.push(format!("{}: {lines} lines; {LINES_MAX} are the limit", path.display()));
     }
-    add(counts, "comment-columns", place(source), language::wide_comments(&text));
+    add(counts, "comment-columns", place(path), language::wide_comments(text));
     // The checker names what it looks for.
-    if source.starts_with("dev/xtask/src/tidy") || source.ends_with("tidy.rs") {
+    if path.starts_with("dev/xtask/src/tidy") || path.ends_with("tidy.rs") {
         return;
     }
-    add(counts, "phrase", place(source), language::phrases_in_comments(&text));
+    add(counts, "phrase", place(path), language::phrases_in_comments(text));
     for word in UNFINISHED {
         if text.split(|c: char| !c.is_alphanumeric()).any(|found| found == word) {
-            breaches.push(format!("{}: {word}", source.display()));
+            breaches.push(format!("{}: {word}", path.display()));
         }
     }
-    let path = source.to_string_lossy();
-    let is_product = ENCODED.iter().any(|name| source.starts_with(format!("{name}/src")));
-    if is_product && !source.ends_with("tests.rs") && !source.iter().any(|part| part == "tests") {
-        let words = tokens::product(&text).tokens;
-        let calls = words.iter().filter(|word| ENCODING.contains(&word.as_str())).count();
-        let is_listed = ENCODED_BY_HAND.iter().any(|(listed, _)| *listed == path);
+    if source.kind == Kind::Code && ENCODED.iter().any(|name| path.starts_with(name)) {
+        let calls = source.words.iter().filter(|word| !word.is_test && ENCODING.contains(&word.text.as_str())).count();
+        let is_listed = ENCODED_BY_HAND.iter().any(|(listed, _)| path == Path::new(listed));
         if is_listed && calls == 0 {
+            let path = path.display();
             breaches.push(format!("{path}: encodes nothing by hand any more: strike it from the list in tidy"));
         } else if !is_listed {
-            add(counts, "encoding-by-hand", path.into_owned(), calls);
+            add(counts, "encoding-by-hand", path.display().to_string(), calls);
         }
     }
 }
