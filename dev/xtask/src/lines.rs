@@ -34,7 +34,9 @@ struct Count {
 /// Prints the table in Markdown.
 pub(crate) fn print() -> Result<(), String> {
     let mut sources = Vec::new();
-    collect_sources(Path::new("crates"), &mut sources);
+    for root in ["core", "services", "apps", "dev"] {
+        collect_sources(Path::new(root), &mut sources);
+    }
     let mut counts = [Count::default(); LAYERS.len()];
     for source in sources.iter().filter(|source| !is_test(source)) {
         let text = fs::read_to_string(source).map_err(|error| format!("{}: {error}", source.display()))?;

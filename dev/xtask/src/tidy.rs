@@ -7,168 +7,61 @@ mod allowances;
 mod language;
 pub(crate) mod packages;
 mod rooms;
-mod tokens;
+pub(crate) mod source;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use allowances::Counts;
+use source::{Kind, Source};
 
 /// The lines of a source file at most.
 const LINES_MAX: usize = 800;
 
+/// The folders of the workspace's crates, bottom to top. A crate may depend on crates of its own
+/// folder and of those below. Tests may use the crates of the last folder as well.
+const FOLDERS: [&str; 4] = ["core", "services", "apps", "dev"];
+
 /// A crate of the workspace.
 struct Crate {
     name: &'static str,
-    /// The other crates of the workspace that it may depend on.
-    below: &'static [&'static str],
-    /// The crates that its tests may use besides those below it.
-    for_tests: &'static [&'static str],
     /// Whether the crate has no unsafe code at all.
     is_safe: bool,
-    /// Whether users may take the crate.
-    is_package: bool,
+    /// The crates directly below. It may depend on these, and on everything below them.
+    below: &'static [&'static str],
 }
 
 /// The crates of the workspace, bottom to top.
-const CRATES: [Crate; 19] = [
-    Crate { name: "farside-testbed", below: &[], for_tests: &[], is_safe: true, is_package: false },
-    Crate { name: "farside-sys", below: &[], for_tests: &["farside-testbed"], is_safe: false, is_package: true },
-    Crate { name: "farside-macros", below: &[], for_tests: &[], is_safe: true, is_package: true },
-    Crate { name: "farside-wire", below: &["farside-macros"], for_tests: &[], is_safe: false, is_package: true },
-    Crate {
-        name: "farside-fabric",
-        below: &["farside-sys", "farside-wire"],
-        for_tests: &["farside-testbed", "farside-conformance", "farside-transmit"],
-        is_safe: false,
-        is_package: true,
-    },
-    Crate {
-        name: "farside-transmit",
-        below: &["farside-fabric", "farside-sys"],
-        for_tests: &["farside-testbed", "farside-conformance"],
-        is_safe: false,
-        is_package: true,
-    },
-    Crate {
-        name: "farside-conformance",
-        below: &["farside-transmit", "farside-fabric", "farside-sys"],
-        for_tests: &[],
-        is_safe: false,
-        is_package: true,
-    },
-    Crate {
-        name: "farside-launch",
-        below: &["farside-fabric", "farside-wire", "farside-sys"],
-        for_tests: &["farside-testbed"],
-        is_safe: false,
-        is_package: true,
-    },
-    Crate {
-        name: "farside",
-        below: &["farside-launch", "farside-fabric", "farside-wire", "farside-macros", "farside-sys"],
-        for_tests: &["farside-transmit"],
-        is_safe: false,
-        is_package: true,
-    },
-    Crate {
-        name: "farside-tests",
-        below: &["farside-rpc"],
-        for_tests: &[
-            "farside",
-            "farside-fabric",
-            "farside-inspect",
-            "farside-launch",
-            "farside-macros",
-            "farside-sys",
-            "farside-testbed",
-        ],
-        is_safe: false,
-        is_package: false,
-    },
-    Crate {
-        name: "farside-mcts",
-        below: &["farside"],
-        for_tests: &["farside-testbed"],
-        is_safe: true,
-        is_package: true,
-    },
-    Crate {
-        name: "farside-containers",
-        below: &["farside"],
-        for_tests: &["farside-testbed"],
-        is_safe: true,
-        is_package: true,
-    },
-    Crate {
-        name: "farside-containers-tests",
-        below: &[],
-        for_tests: &["farside", "farside-containers", "farside-testbed"],
-        is_safe: true,
-        is_package: false,
-    },
-    Crate {
-        name: "farside-rpc",
-        below: &["farside-fabric", "farside-wire", "farside-macros", "farside-sys"],
-        for_tests: &["farside-testbed"],
-        is_safe: false,
-        is_package: true,
-    },
-    Crate {
-        name: "farside-kv",
-        below: &["farside-rpc"],
-        for_tests: &["farside-testbed"],
-        is_safe: true,
-        is_package: true,
-    },
-    Crate {
-        name: "farside-inspect",
-        below: &["farside-rpc", "farside", "farside-macros", "farside-sys"],
-        for_tests: &["farside-testbed"],
-        is_safe: true,
-        is_package: true,
-    },
+const CRATES: [Crate; 18] = [
+    Crate { name: "farside-sys", is_safe: false, below: &[] },
+    Crate { name: "farside-macros", is_safe: true, below: &[] },
+    Crate { name: "farside-wire", is_safe: false, below: &["farside-macros"] },
+    Crate { name: "farside-fabric", is_safe: false, below: &["farside-sys", "farside-wire"] },
+    Crate { name: "farside-transmit", is_safe: false, below: &["farside-fabric"] },
+    Crate { name: "farside-launch", is_safe: false, below: &["farside-fabric"] },
+    Crate { name: "farside", is_safe: false, below: &["farside-launch"] },
+    Crate { name: "farside-containers", is_safe: true, below: &["farside"] },
+    Crate { name: "farside-rpc", is_safe: false, below: &["farside-fabric"] },
+    Crate { name: "farside-kv", is_safe: true, below: &["farside-rpc"] },
+    Crate { name: "farside-inspect", is_safe: true, below: &["farside-rpc", "farside"] },
+    Crate { name: "farside-mcts", is_safe: true, below: &["farside"] },
+    Crate { name: "farside-cli", is_safe: true, below: &["farside-mcts", "farside-inspect", "farside-kv"] },
     Crate {
         name: "farside-bench",
-        below: &[
-            "farside-mcts",
-            "farside-containers",
-            "farside-inspect",
-            "farside-kv",
-            "farside-rpc",
-            "farside",
-            "farside-transmit",
-            "farside-fabric",
-            "farside-sys",
-        ],
-        for_tests: &["farside-testbed"],
         is_safe: false,
-        is_package: false,
+        below: &["farside-transmit", "farside-containers", "farside-mcts", "farside-inspect", "farside-kv"],
     },
-    Crate {
-        name: "farside-cli",
-        below: &[
-            "farside-mcts",
-            "farside-inspect",
-            "farside-kv",
-            "farside-rpc",
-            "farside",
-            "farside-launch",
-            "farside-fabric",
-            "farside-sys",
-        ],
-        for_tests: &["farside-testbed"],
-        is_safe: true,
-        is_package: true,
-    },
-    Crate { name: "xtask", below: &["farside-testbed"], for_tests: &[], is_safe: true, is_package: false },
+    Crate { name: "farside-testbed", is_safe: true, below: &[] },
+    Crate { name: "farside-conformance", is_safe: false, below: &["farside-transmit"] },
+    Crate { name: "farside-tests", is_safe: false, below: &["farside-rpc"] },
+    Crate { name: "xtask", is_safe: true, below: &["farside-testbed"] },
 ];
 
 /// Words that have no place in finished code.
 const UNFINISHED: [&str; 4] = ["FIXME", "XXX", "HACK", "TODO"];
 
 /// The crates whose messages the codec writes and reads.
-const ENCODED: [&str; 4] = ["farside", "farside-fabric", "farside-launch", "farside-rpc"];
+const ENCODED: [&str; 4] = ["core/farside", "core/farside-fabric", "core/farside-launch", "services/farside-rpc"];
 
 /// What hand-written encoding calls.
 const ENCODING: [&str; 4] = ["to_le_bytes", "from_le_bytes", "to_ne_bytes", "from_ne_bytes"];
@@ -211,26 +104,26 @@ pub(crate) fn check(allowances: Allowances) -> Result<(), String> {
     let (mut breaches, mut counts) = (Vec::new(), Counts::new());
     check_crates(&mut breaches);
     packages::check(&mut breaches);
-    let mut sources = Vec::new();
-    for root in ["core", "services", "apps", "dev"] {
-        collect(Path::new(root), "rs", &mut sources);
+    let folders = crate_folders();
+    if folders.is_empty() {
+        return Err("tidy found no crates: run it from the root of the project".to_owned());
     }
-    if sources.is_empty() {
-        return Err("tidy found no sources: run it from the root of the project".to_owned());
-    }
-    for source in &sources {
-        check_source(source, &mut breaches, &mut counts);
-    }
-    check_documents(&mut counts);
     let mut places = Vec::new();
-    for house in rooms::HOUSES {
-        let findings = rooms::look(&house, &Path::new("crates").join(house.package));
-        breaches.extend(findings.others);
-        places.extend(findings.places);
-        for (pair, number) in findings.upward {
-            counts.insert(("upward-import".to_owned(), format!("{}:{pair}", house.package)), number);
+    for folder in folders {
+        let sources = source::read_crate(&folder)?;
+        for source in &sources {
+            check_source(source, &mut breaches, &mut counts);
+        }
+        if let Some(house) = rooms::HOUSES.iter().find(|house| folder.ends_with(house.package)) {
+            let findings = rooms::look(house, &sources);
+            breaches.extend(findings.others);
+            for (pair, found) in findings.upward {
+                counts.insert(("upward-import".to_owned(), format!("{}:{pair}", house.package)), found.len());
+                places.extend(found);
+            }
         }
     }
+    check_documents(&mut counts);
     let file = Path::new(allowances::FILE);
     let allowed = allowances::read(file)?;
     if allowances == Allowances::Lower {
@@ -248,42 +141,71 @@ pub(crate) fn check(allowances: Allowances) -> Result<(), String> {
     Err(format!("{} rules of the project are broken:\n  {}", breaches.len(), breaches.join("\n  ")))
 }
 
+/// The folders of all crates.
+fn crate_folders() -> Vec<PathBuf> {
+    let entries = FOLDERS.iter().flat_map(|folder| fs::read_dir(folder).into_iter().flatten().flatten());
+    let mut folders: Vec<_> =
+        entries.map(|entry| entry.path()).filter(|folder| folder.join("Cargo.toml").exists()).collect();
+    folders.sort_unstable();
+    folders
+}
+
+/// The folder of a crate. It need not exist.
+fn folder_of(name: &str) -> PathBuf {
+    crate_folders().into_iter().find(|folder| folder.ends_with(name)).unwrap_or_else(|| Path::new("?").join(name))
+}
+
 fn check_crates(breaches: &mut Vec<String>) {
-    for entry in fs::read_dir("crates").into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if entry.path().join("Cargo.toml").exists() && !CRATES.iter().any(|known| known.name == name) {
-            breaches.push(format!("crates/{name}: missing in the table of crates"));
-        }
+    let folders = crate_folders();
+    for known in CRATES.iter().filter(|known| !folders.iter().any(|folder| folder.ends_with(known.name))) {
+        breaches.push(format!("{}: no such crate: strike it from the table of crates in tidy", known.name));
     }
-    for known in CRATES {
-        let folder = if known.name == "xtask" { PathBuf::from("xtask") } else { Path::new("crates").join(known.name) };
-        match fs::read_to_string(folder.join("Cargo.toml")) {
-            Ok(manifest) => check_dependencies(&known, &manifest, breaches),
-            Err(_) => breaches.push(format!("{}: in the table of crates, but it has no Cargo.toml", folder.display())),
-        }
+    for folder in folders {
+        let Some(known) = CRATES.iter().find(|known| folder.ends_with(known.name)) else {
+            breaches.push(format!("{}: missing in the table of crates in tidy: add it", folder.display()));
+            continue;
+        };
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
+        check_dependencies(known, &folder, &manifest, breaches);
         if known.is_safe && !forbids_unsafe(&folder) {
-            breaches.push(format!("{}: does not forbid unsafe code", folder.display()));
+            breaches.push(format!("{}: does not forbid unsafe code: add the attribute", folder.display()));
         }
     }
 }
 
-fn check_dependencies(known: &Crate, manifest: &str, breaches: &mut Vec<String>) {
-    let mut section = "";
-    for line in manifest.lines() {
+/// Whether the table has `lower` somewhere below `upper`.
+fn is_below(lower: &str, upper: &str) -> bool {
+    let below = CRATES.iter().find(|known| known.name == upper).map_or(&[][..], |known| known.below);
+    below.iter().any(|name| *name == lower || is_below(lower, name))
+}
+
+/// The height of a crate's folder.
+fn floor(folder: &Path) -> usize {
+    FOLDERS.iter().position(|floor| folder.starts_with(floor)).unwrap_or(FOLDERS.len())
+}
+
+fn check_dependencies(known: &Crate, folder: &Path, manifest: &str, breaches: &mut Vec<String>) {
+    let (mut section, own) = ("", floor(folder));
+    for (number, line) in manifest.lines().enumerate() {
         if line.starts_with('[') {
             section = line;
         }
         let Some(name) = line.split(['.', ' ', '=']).next().filter(|_| section.contains("dependencies")) else {
             continue;
         };
-        let is_for_tests = section.contains("dev-dependencies");
-        let may_use = known.below.contains(&name) || (is_for_tests && known.for_tests.contains(&name));
+        let at = format!("{}:{}", folder.join("Cargo.toml").display(), number + 1);
+        let floor = floor(&folder_of(name));
+        let may_use = if section.contains("dev-dependencies") {
+            floor <= own || floor == FOLDERS.len() - 1
+        } else {
+            floor <= own && is_below(name, known.name)
+        };
         if name.starts_with("farside") && !may_use {
-            breaches.push(format!("{}: depends on {name}, which is not below it", known.name));
+            breaches.push(format!("{at}: depends on {name}, which is not below it in the table of crates in tidy"));
         }
         // System calls are made in one crate.
         if ["libc", "rustix"].contains(&name) && known.name != "farside-sys" {
-            breaches.push(format!("{}: depends on {name}, but only farside-sys makes system calls", known.name));
+            breaches.push(format!("{at}: depends on {name}: make the system call in farside-sys"));
         }
     }
 }
@@ -310,33 +232,31 @@ fn collect(folder: &Path, extension: &str, files: &mut Vec<PathBuf>) {
     }
 }
 
-fn check_source(source: &Path, breaches: &mut Vec<String>, counts: &mut Counts) {
-    let Ok(text) = fs::read_to_string(source) else { return };
+fn check_source(source: &Source, breaches: &mut Vec<String>, counts: &mut Counts) {
+    let (path, text) = (&source.path, &source.text);
     let lines = text.lines().count();
     if lines > LINES_MAX {
-        breaches.push(format!("{}: {lines} lines; {LINES_MAX} are the limit", source.display()));
+        breaches.push(format!("{}: {lines} lines; {LINES_MAX} are the limit", path.display()));
     }
-    add(counts, "comment-columns", place(source), language::wide_comments(&text));
+    add(counts, "comment-columns", place(path), language::wide_comments(text));
     // The checker names what it looks for.
-    if source.starts_with("xtask/src/tidy") || source.ends_with("tidy.rs") {
+    if path.starts_with("dev/xtask/src/tidy") || path.ends_with("tidy.rs") {
         return;
     }
-    add(counts, "phrase", place(source), language::phrases_in_comments(&text));
+    add(counts, "phrase", place(path), language::phrases_in_comments(text));
     for word in UNFINISHED {
         if text.split(|c: char| !c.is_alphanumeric()).any(|found| found == word) {
-            breaches.push(format!("{}: {word}", source.display()));
+            breaches.push(format!("{}: {word}", path.display()));
         }
     }
-    let path = source.to_string_lossy();
-    let is_product = ENCODED.iter().any(|name| source.starts_with(format!("crates/{name}/src")));
-    if is_product && !source.ends_with("tests.rs") && !source.iter().any(|part| part == "tests") {
-        let words = tokens::product(&text).tokens;
-        let calls = words.iter().filter(|word| ENCODING.contains(&word.as_str())).count();
-        let is_listed = ENCODED_BY_HAND.iter().any(|(listed, _)| *listed == path);
+    if source.kind == Kind::Code && ENCODED.iter().any(|name| path.starts_with(name)) {
+        let calls = source.words.iter().filter(|word| !word.is_test && ENCODING.contains(&word.text.as_str())).count();
+        let is_listed = ENCODED_BY_HAND.iter().any(|(listed, _)| path == Path::new(listed));
         if is_listed && calls == 0 {
+            let path = path.display();
             breaches.push(format!("{path}: encodes nothing by hand any more: strike it from the list in tidy"));
         } else if !is_listed {
-            add(counts, "encoding-by-hand", path.into_owned(), calls);
+            add(counts, "encoding-by-hand", path.display().to_string(), calls);
         }
     }
 }
@@ -344,7 +264,7 @@ fn check_source(source: &Path, breaches: &mut Vec<String>, counts: &mut Counts) 
 /// Looks for phrases in all documents.
 fn check_documents(counts: &mut Counts) {
     let mut documents = Vec::new();
-    for root in ["core", "services", "apps", "dev", "docs"] {
+    for root in FOLDERS.into_iter().chain(["docs"]) {
         collect(Path::new(root), "md", &mut documents);
     }
     let here = fs::read_dir(".").into_iter().flatten().flatten().map(|entry| PathBuf::from(entry.file_name()));
@@ -365,8 +285,8 @@ fn add(counts: &mut Counts, rule: &str, place: String, number: usize) {
 fn place(file: &Path) -> String {
     let parts: Vec<_> = file.iter().map(|part| part.to_string_lossy()).collect();
     let depth = match parts.as_slice() {
-        [crates, _, source, ..] if crates == "crates" && source == "src" => 4,
-        [crates, ..] if crates == "crates" => 3,
+        [root, _, source, ..] if FOLDERS.contains(&&**root) && source == "src" => 4,
+        [root, ..] if FOLDERS.contains(&&**root) => 3,
         _ => 2,
     };
     let place = parts[..depth.min(parts.len())].join("/");
@@ -387,18 +307,21 @@ mod tests {
 
     #[test]
     fn dependencies_go_downwards() {
-        let breaches_of = |name: &str, manifest: &str| {
-            let known = CRATES.iter().find(|known| known.name == name).unwrap();
+        let breaches_of = |folder: &str, manifest: &str| {
+            let known = CRATES.iter().find(|known| folder.ends_with(known.name)).unwrap();
             let mut breaches = Vec::new();
-            check_dependencies(known, manifest, &mut breaches);
-            breaches
+            check_dependencies(known, Path::new(folder), manifest, &mut breaches);
+            breaches.len()
         };
-        let fabric =
-            "[dependencies]\nfarside-sys.workspace = true\n[dev-dependencies]\nfarside-testbed.workspace = true\n";
-        assert!(breaches_of("farside-fabric", fabric).is_empty());
-        assert_eq!(breaches_of("farside-fabric", "[dependencies]\nfarside.workspace = true\n").len(), 1);
-        assert_eq!(breaches_of("farside-fabric", "[dependencies]\nfarside-testbed = { path = \"x\" }\n").len(), 1);
-        assert_eq!(breaches_of("farside-cli", "[dependencies]\nfarside-bench.workspace = true\n").len(), 1);
-        assert_eq!(breaches_of("farside", "[dependencies]\nrustix.workspace = true\n").len(), 1);
+        std::env::set_current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).unwrap();
+        let fabric = "[dependencies]\nfarside-sys.workspace = true\nfarside-macros.workspace = true\n";
+        assert_eq!(breaches_of("core/farside-fabric", fabric), 0);
+        let tests = "[dev-dependencies]\nfarside-transmit.workspace = true\nfarside-testbed = { path = \"x\" }\n";
+        assert_eq!(breaches_of("core/farside-fabric", tests), 0);
+        assert_eq!(breaches_of("core/farside", "[dev-dependencies]\nfarside-rpc.workspace = true\n"), 1);
+        assert_eq!(breaches_of("core/farside-fabric", "[dependencies]\nfarside.workspace = true\n"), 1);
+        assert_eq!(breaches_of("core/farside-fabric", "[dependencies]\nfarside-testbed = { path = \"x\" }\n"), 1);
+        assert_eq!(breaches_of("apps/farside-cli", "[dependencies]\nfarside-bench.workspace = true\n"), 1);
+        assert_eq!(breaches_of("core/farside", "[dependencies]\nrustix.workspace = true\n"), 1);
     }
 }
