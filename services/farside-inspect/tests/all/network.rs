@@ -71,9 +71,11 @@ fn connect(tokens: &Tokens, address: &str) -> Inspector {
 
 /// Where the door of process 0 of a job on this machine is on the network.
 pub(crate) fn address_of(name: &str) -> String {
-    let jobs = farside_inspect::jobs().unwrap();
-    let job = jobs.into_iter().find(|job| job.id.name == name).unwrap();
-    job.processes.into_iter().find_map(|about| about.network.filter(|_| about.process == 0)).unwrap()
+    // A job of another test may take the time for answers.
+    wait_for("process 0 answers", || {
+        let job = farside_inspect::jobs().unwrap().into_iter().find(|job| job.id.name == name)?;
+        job.processes.into_iter().find_map(|about| about.network.filter(|_| about.process == 0))
+    })
 }
 
 fn is_refused(error: &InspectError) -> bool {

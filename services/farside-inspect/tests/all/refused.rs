@@ -5,7 +5,7 @@ use std::fmt::Debug;
 
 use farside::Worker;
 use farside_inspect::{At, Expose, ExposeError, InspectError, Inspector, PublishError, Selection, Standalone};
-use farside_testbed::wait_for;
+use farside_testbed::{wait_for, wait_until};
 
 use crate::targets::{Target, breathe, connect, say_shown};
 
@@ -233,9 +233,13 @@ fn jobs_of_one_name_are_told_apart_by_their_numbers() {
         jobs.retain(|job| job.id.name == name);
         (jobs.len() == 2).then_some(jobs)
     });
-    let error = refusal(Inspector::connect(&*name));
-    let InspectError::Ambiguous { found: meant } = &error else { panic!("{error:?}") };
-    assert!(meant.len() == 2 && found.iter().all(|job| meant.contains(&job.id)), "{error}");
+    // A job of another test may take the time for answers.
+    wait_until("both jobs are named", || match Inspector::connect(&*name) {
+        Err(InspectError::Ambiguous { found: meant }) => {
+            meant.len() == 2 && found.iter().all(|job| meant.contains(&job.id))
+        }
+        _ => false,
+    });
     for job in found {
         assert_eq!(*connect(&job.id.to_string()).job(), job.id);
     }
