@@ -208,7 +208,10 @@ fn receive<T>(path: &dyn Path, mut wanted: impl FnMut(Head) -> Option<T>) -> Res
             match path.receive(&mut scratch, 1, &mut |head, _| found = wanted(head)) {
                 Err(end) => return Some(Err(end)),
                 Ok(_) if found.is_some() => return found.map(Ok),
-                Ok(0) => return None,
+                Ok(0) => {
+                    path.look();
+                    return None;
+                }
                 Ok(_) => {}
             }
         }
