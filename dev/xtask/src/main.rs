@@ -4,6 +4,7 @@
 
 mod arguments;
 mod beds;
+mod book;
 mod groups;
 mod lines;
 mod programs;

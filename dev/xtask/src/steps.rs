@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use farside_testbed::{Echo, Running};
 
 use crate::beds::{self, Bed};
-use crate::tidy;
+use crate::{book, tidy};
 
 /// The time limit for one command of tests, with its build.
 const TESTS_LIMIT: Duration = Duration::from_secs(3600);
@@ -49,6 +49,7 @@ pub(crate) fn failures(printed: &str) -> String {
 pub(crate) fn lint() -> Result<(), String> {
     run(cargo().args(["fmt", "--all", "--check"]))?;
     tidy::check(tidy::Allowances::Keep)?;
+    book::make()?;
     run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
     run(cargo().env("RUSTDOCFLAGS", "--deny warnings").args(["doc", "--workspace", "--no-deps"]))
 }

@@ -32,7 +32,7 @@ struct Crate {
 }
 
 /// The crates of the workspace, bottom to top.
-const CRATES: [Crate; 18] = [
+const CRATES: [Crate; 19] = [
     Crate { name: "farside-sys", is_safe: false, below: &[] },
     Crate { name: "farside-macros", is_safe: true, below: &[] },
     Crate { name: "farside-wire", is_safe: false, below: &["farside-macros"] },
@@ -54,6 +54,11 @@ const CRATES: [Crate; 18] = [
     Crate { name: "farside-testbed", is_safe: true, below: &[] },
     Crate { name: "farside-conformance", is_safe: false, below: &["farside-transmit"] },
     Crate { name: "farside-tests", is_safe: false, below: &["farside-rpc"] },
+    Crate {
+        name: "farside-book",
+        is_safe: true,
+        below: &["farside-containers", "farside-inspect", "farside-kv", "farside-conformance"],
+    },
     Crate { name: "xtask", is_safe: true, below: &["farside-testbed"] },
 ];
 
