@@ -149,7 +149,7 @@ pub(crate) fn check(allowances: Allowances) -> Result<(), String> {
         sources.iter().for_each(|source| check_source(source, &mut findings));
         rooms::check(&folder, &sources, &mut findings);
         let (code, budget) =
-            (source::count(&sources)[Kind::Code as usize], known(&folder).map_or(0, |known| known.code));
+            (source::count(&sources)[Kind::Code as usize], known(&folder).map_or(usize::MAX, |known| known.code));
         if code > budget {
             let what = format!("{}: {code} lines of code, but the budget is {budget}", folder.display());
             findings
@@ -209,7 +209,8 @@ fn check_crates(breaches: &mut Vec<String>) {
         };
         let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
         check_dependencies(known, &manifest, breaches);
-        if known.is_safe && !forbids_unsafe(&folder) {
+        let roots = ["src/lib.rs", "src/main.rs"].map(|root| fs::read_to_string(folder.join(root)).unwrap_or_default());
+        if known.is_safe && !roots.iter().any(|root| root.contains("#![forbid(unsafe_code)]")) {
             breaches.push(format!("{}: does not forbid unsafe code: add the attribute", folder.display()));
         }
     }
@@ -235,12 +236,6 @@ fn check_dependencies(known: &Crate, manifest: &str, breaches: &mut Vec<String>)
             breaches.push(format!("{at}: make the system call in farside-sys"));
         }
     }
-}
-
-fn forbids_unsafe(folder: &Path) -> bool {
-    let roots = ["src/lib.rs", "src/main.rs"].map(|root| folder.join(root));
-    let forbids = |root: &PathBuf| fs::read_to_string(root).is_ok_and(|text| text.contains("#![forbid(unsafe_code)]"));
-    roots.iter().any(forbids)
 }
 
 fn collect(folder: &Path, extension: &str, files: &mut Vec<PathBuf>) {
@@ -326,8 +321,8 @@ fn check_documents(findings: &mut Findings) {
 /// Checks comments, or the lines of a document.
 fn check_prose(path: &Path, lines: &[Option<&str>], findings: &mut Findings) {
     let prose = Prose::new(lines, false);
-    findings.count_in("phrase", path, prose.find(&language::PHRASES));
-    findings.count_in("private-word", path, prose.find(&language::PRIVATE));
+    findings.count_in("phrase", path, prose.find(language::PHRASES));
+    findings.count_in("private-word", path, prose.find(language::PRIVATE));
     for (line, rule) in Prose::new(lines, true).citations(path == Path::new(MODEL)) {
         if !findings.rules_of_model.contains(&rule) {
             let path = path.display();

@@ -7,24 +7,13 @@ use std::collections::BTreeSet;
 const COLUMNS_MAX: usize = 100;
 
 /// Phrases that plain English does not need, in lower case.
-pub(super) const PHRASES: [&str; 11] = [
-    "so many",
-    "nobody",
-    "somebody",
-    "as there.",
-    "see there",
-    "one or the other",
-    "is of no use",
-    "who has",
-    "who must",
-    "who wants",
-    "who waits",
-];
+pub(super) const PHRASES: &str = "so many|nobody|somebody|as there.|see there|one or the other|is of no use|\
+                                  who has|who must|who wants|who waits";
 
 /// Words of the project's making, or with a plainer word that fits everywhere. Words that plain
 /// English or the field needs in other senses are left to readers: hold, want, letter, lane (of a
 /// vector), aside (set aside), announced, lead, follow.
-pub(super) const PRIVATE: [&str; 4] = ["errand", "errands", "told", "beside"];
+pub(super) const PRIVATE: &str = "errand|errands|told|beside";
 
 /// The beginnings of comments that say no noun and no verb.
 const OPENINGS: [&str; 3] = ["What ", "Whether ", "The same of "];
@@ -92,21 +81,16 @@ impl Prose {
         prose
     }
 
-    /// The lines and words at which phrases begin.
-    pub(super) fn find(&self, phrases: &[&str]) -> Vec<Breach> {
+    /// The lines at which phrases begin, and the phrases.
+    pub(super) fn find(&self, phrases: &str) -> Vec<Breach> {
         let is_whole = |at: usize, phrase: &str| {
             let (before, after) = (&self.text[..at], &self.text[at + phrase.len()..]);
             !before.ends_with(char::is_alphanumeric) && !after.starts_with(char::is_alphanumeric)
         };
-        let find = |phrase: &&str| {
-            let found = self.text.match_indices(*phrase).filter(|(at, _)| is_whole(*at, phrase));
-            found.map(|(at, phrase)| (self.line(at), phrase.to_owned())).collect::<Vec<_>>()
-        };
-        phrases.iter().flat_map(find).collect()
-    }
-
-    fn line(&self, at: usize) -> usize {
-        self.words[self.words.partition_point(|(from, _)| *from <= at).saturating_sub(1)].1
+        let line = |at: usize| self.words[self.words.partition_point(|(from, _)| *from <= at) - 1].1;
+        let found = phrases.split('|').flat_map(|phrase| self.text.match_indices(phrase));
+        let whole = found.filter(|(at, phrase)| is_whole(*at, phrase));
+        whole.map(|(at, phrase)| (line(at), phrase.to_owned())).collect()
     }
 
     /// The lines and numbers of rules of the memory model that are cited: in its own text all
@@ -195,7 +179,7 @@ mod tests {
     fn phrases_are_found_also_across_lines() {
         let source = "// Nobody knows, and so\n// many more `who has` do not.\nlet nobody = 1;\n/// It is somebody's.\n\
                       // as there is\n// ```\n// nobody\n";
-        let found = |text| Prose::new(&without_examples(text), false).find(&PHRASES);
+        let found = |text| Prose::new(&without_examples(text), false).find(PHRASES);
         assert_eq!(lines(found(comments(source))), [1, 1, 4]);
         assert_eq!(found(vec![Some("Who"), Some("waits, says who must."), Some("Whoever has it.")]).len(), 2);
     }

