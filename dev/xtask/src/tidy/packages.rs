@@ -14,7 +14,7 @@ const NEEDED: [&str; 4] = ["description = ", "license.workspace = true", "readme
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     let table = fs::read_to_string(TABLE).unwrap_or_default();
     let is_listed = move |name: &&str| table.lines().any(|line| line.starts_with(&format!("| `{name}` |")));
-    super::CRATES.iter().map(|known| known.name).filter(is_listed)
+    super::CRATES.iter().map(super::Crate::name).filter(is_listed)
 }
 
 /// Checks what `cargo package` does not.
@@ -41,7 +41,7 @@ fn check_package(folder: &Path, manifest: &str, breaches: &mut Vec<String>) {
         }
     }
     let mut sources = Vec::new();
-    super::collect_sources(&folder.join("src"), &mut sources);
+    super::collect(&folder.join("src"), "rs", &mut sources);
     for source in sources {
         let text = fs::read_to_string(&source).unwrap_or_default();
         for path in text.lines().filter_map(included).filter(|path| !stays_inside(folder, &source, path)) {
@@ -72,7 +72,7 @@ fn stays_inside(folder: &Path, source: &Path, path: &str) -> bool {
 /// The command that makes all packages without building them. It finds the crates that the packages
 /// depend on in the workspace, so that it needs no network.
 pub(crate) fn command() -> Command {
-    let mut command = crate::steps::cargo();
+    let mut command = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()));
     command.args(["package", "--quiet", "--no-verify", "--allow-dirty", "--offline"]);
     command.args(names().flat_map(|name| ["--package", name]));
     command

@@ -1,121 +1,111 @@
 //! The order of the rooms inside a crate: a top-level module knows only those below it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
+use super::Findings;
 use super::source::{Kind, Source, Word};
 
-/// The rooms of a crate.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Rooms {
-    /// The name of the crate.
-    pub(super) package: &'static str,
-    /// The rooms, bottom to top. Rooms of the same floor may know each other.
-    floors: &'static [&'static str],
-    /// The modules that put the rooms together. They may know every room, and no room may know
-    /// them.
-    assembly: &'static str,
-}
+/// The rooms of each crate, bottom to top. `<` separates floors: a room may name the rooms of lower
+/// floors. Rooms joined by `+` may name each other as well.
+const ROOMS: &str = "
+    farside-sys: fence file futex image library limits net poller prefetch process_memory racy topology \
+        < pmix process < shm < origin
+    farside-macros: options < element wire < service test_attribute
+    farside-wire: error < portable reader schema < encode < beside boxed compound plain < check < wire
+    farside-fabric: sync < ids < clock < wait < ring < bell < operation < region < transport < queue < memory \
+        < emulated < shm < ofi < sim < route
+    farside-transmit: looks posted sync < open signals < queue < circular < transmitter linear
+    farside-launch: error < control nic ring_options layout < settings < coordinator host kill_point log \
+        < child < rendezvous < start
+    farside: error < runtime+invoke < memory < buffers < check < dist < extensions < tasks < global < heap < pipe \
+        < sync < rooms < job < prelude tour __private
+    farside-containers: agreement promise route < announced cost dist_iterator dist_vec exchange keep remote \
+        < array_sort collections counting_set query < array_batch map queue
+    farside-rpc: address frame kills peer raw segments table watched < area < memory < path < greeting < error link \
+        < answer lent socket < call door < dial remote < relay < bulk < stream < service < server < client \
+        < sim __private
+    farside-kv: error kills < service < index < group < values < open uploads < store < handlers < client
+    farside-inspect: element names network points spans sync < protocol selection < client < target < session \
+        < page __private
+    farside-mcts: rng < game < tree < search < games
+    farside-cli: error < bench info inspect rpc values < hex kv run top
+    farside-bench: error < fabric metric options resident search_modes sequential < results stats \
+        < launches row shared timing < case limits table < name plot turns < peers < matrix < benches
+    farside-testbed: command failure holdings left_out patience < running < browser netns
+    farside-conformance: harness < atomics ends messages operations queues regions user_memory waiting
+    xtask: steps < programs < beds < tidy < book lines < runner < groups < testing < arguments
+";
 
-/// The crates that have rooms.
-pub(super) const HOUSES: [Rooms; 2] = [
-    Rooms {
-        package: "farside",
-        floors: &[
-            "error",
-            "runtime invoke",
-            "memory",
-            "buffers",
-            "check",
-            "dist",
-            "extensions",
-            "tasks",
-            "global",
-            "heap",
-            "pipe",
-            "sync",
-        ],
-        assembly: "tour job rooms prelude __private",
-    },
-    Rooms {
-        package: "farside-fabric",
-        floors: &[
-            "sync",
-            "ids",
-            "clock",
-            "wait",
-            "ring",
-            "bell",
-            "operation",
-            "region",
-            "transport",
-            "queue",
-            "memory",
-            "emulated",
-            "shm",
-            "ofi",
-            "sim",
-            "route",
-        ],
-        assembly: "",
-    },
-];
-
-impl Rooms {
-    /// The floor of a room. Assembly is above all others.
-    fn floor(&self, room: &str) -> Option<usize> {
-        let has = |rooms: &&str| rooms.split(' ').any(|listed| listed == room);
-        self.floors.iter().chain([&self.assembly]).position(has)
+/// Reports rooms that are missing in the table, and counts the imports and paths that do not lead
+/// downwards.
+pub(super) fn check(folder: &Path, sources: &[Source], findings: &mut Findings) {
+    let package = folder.file_name().unwrap_or_default().to_string_lossy();
+    let row = ROOMS.lines().filter_map(|row| row.trim().split_once(": ")).find(|(name, _)| *name == package);
+    let floors = row.map_or("", |(_, floors)| floors);
+    for room in existing(sources).into_iter().filter(|room| spot(floors, room).is_none()) {
+        let at = format!("{}/src/{room}", folder.display());
+        findings.breaches.push(format!("{at}: missing in the table of rooms in tidy: add it"));
     }
-}
-
-/// What a look at one crate found.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Findings {
-    /// Where one room names a room above it, by `lower->upper`.
-    pub(super) upward: BTreeMap<String, Vec<String>>,
-    /// Rooms that are missing in the table.
-    pub(super) others: Vec<String>,
-}
-
-/// Looks at all imports and paths between the rooms of a crate.
-pub(super) fn look(rooms: &Rooms, sources: &[Source]) -> Findings {
-    let mut findings = Findings::default();
-    for room in existing(sources).into_iter().filter(|room| rooms.floor(room).is_none()) {
-        findings.others.push(format!("{}: the room {room} is missing in the table of rooms", rooms.package));
-    }
-    for (room, other, place) in imports(sources) {
-        if rooms.floor(&other) > rooms.floor(&room) {
-            findings.upward.entry(format!("{room}->{other}")).or_default().push(place);
+    for (room, other, at) in imports(sources) {
+        if !is_below(floors, other, room) {
+            findings.count("upward-import", format!("{package}:{room}->{other}"), at);
         }
     }
-    findings
+}
+
+/// The floor of a room, and its number there. Joined rooms have the same number.
+fn spot(floors: &str, room: &str) -> Option<(usize, usize)> {
+    floors.split('<').enumerate().find_map(|(floor, rooms)| {
+        let number = rooms.split_whitespace().position(|joined| joined.split('+').any(|listed| listed == room))?;
+        Some((floor, number))
+    })
+}
+
+fn is_below(floors: &str, lower: &str, upper: &str) -> bool {
+    let (lower, upper) = (spot(floors, lower), spot(floors, upper));
+    lower == upper || lower.map(|spot| spot.0) < upper.map(|spot| spot.0)
+}
+
+/// The largest group of rooms that all depend on each other, by any way.
+pub(crate) fn largest_cycle(sources: &[Source]) -> Vec<&str> {
+    let rooms = existing(sources);
+    let mut reached: BTreeSet<_> = imports(sources).into_iter().map(|(room, other, _)| (room, other)).collect();
+    for between in rooms.iter().copied() {
+        let to: Vec<_> = rooms.iter().filter(|room| reached.contains(&(**room, between))).collect();
+        let from: Vec<_> = rooms.iter().filter(|room| reached.contains(&(between, **room))).collect();
+        reached.extend(to.iter().flat_map(|room| from.iter().map(move |other| (**room, **other))));
+    }
+    let cycle = |room: &str| -> Vec<_> {
+        let is_mutual = |other: &&str| reached.contains(&(room, *other)) && reached.contains(&(*other, room));
+        rooms.iter().copied().filter(is_mutual).collect()
+    };
+    rooms.iter().map(|room| cycle(room)).max_by_key(Vec::len).unwrap_or_default()
 }
 
 /// The room that a word stands in.
-fn room_of<'a>(source: &'a Source, word: &'a Word) -> Option<&'a String> {
-    source.module.first().or(word.inside.first())
+fn room_of<'a>(source: &'a Source, word: &'a Word) -> Option<&'a str> {
+    source.module.first().or(word.inside.first()).map(String::as_str)
 }
 
 /// The rooms of a crate.
-fn existing(sources: &[Source]) -> BTreeSet<&String> {
-    let code = || sources.iter().filter(|source| source.kind == Kind::Code);
-    let inside = code().filter(|source| source.module.is_empty()).flat_map(|source| &source.words);
-    let inside = inside.filter(|word| !word.is_test).filter_map(|word| word.inside.first());
-    code().filter_map(|source| source.module.first()).chain(inside).collect()
+fn existing(sources: &[Source]) -> BTreeSet<&str> {
+    let code = sources.iter().filter(|source| source.kind == Kind::Code);
+    let words = code.flat_map(|source| source.words.iter().map(move |word| (source, word)));
+    words.filter(|(_, word)| !word.is_test).filter_map(|(source, word)| room_of(source, word)).collect()
 }
 
 /// The imports and paths that lead from one room to another: both rooms, and the place.
-pub(super) fn imports(sources: &[Source]) -> Vec<(String, String, String)> {
+fn imports(sources: &[Source]) -> Vec<(&str, &str, String)> {
     let existing = existing(sources);
     // What the root re-exports: the room that each name comes from.
     let mut root = BTreeMap::new();
     for source in sources.iter().filter(|source| source.kind == Kind::Code && source.module.is_empty()) {
         for (word, path) in paths(source, &["use"]) {
-            if let [room, .., name] = path.as_slice()
-                && word.inside.is_empty()
-                && existing.contains(room)
+            if let ([room, .., name], true) = (path.as_slice(), word.inside.is_empty())
+                && let Some(room) = existing.get(room.as_str())
             {
-                root.insert(name.clone(), room.clone());
+                root.insert(name.clone(), *room);
             }
         }
     }
@@ -123,10 +113,9 @@ pub(super) fn imports(sources: &[Source]) -> Vec<(String, String, String)> {
     for source in sources.iter().filter(|source| source.kind == Kind::Code) {
         for (word, path) in paths(source, &["crate", "super"]) {
             let (Some(room), Some(first)) = (room_of(source, word), path.first()) else { continue };
-            let other = if existing.contains(first) { Some(first) } else { root.get(first) };
-            if let Some(other) = other.filter(|other| *other != room) {
+            if let Some(other) = existing.get(first.as_str()).or(root.get(first)).filter(|other| **other != room) {
                 let place = format!("{}:{}: crate::{}", source.path.display(), word.lines.start(), path.join("::"));
-                imports.push((room.clone(), other.clone(), place));
+                imports.push((room, *other, place));
             }
         }
     }
@@ -140,8 +129,9 @@ fn paths<'a>(source: &'a Source, openings: &[&str]) -> Vec<(&'a Word, Vec<String
     let (mut found, mut at) = (Vec::new(), 0);
     while at < words.len() {
         let (word, mut trees) = (words[at], Vec::new());
-        let is_inner = at > 0 && words[at - 1].text == "::";
-        if openings.contains(&word.text.as_str()) && !is_inner {
+        // `$crate` in a macro leads there from where the macro is used.
+        let is_other = at > 0 && ["::", "$"].contains(&words[at - 1].text.as_str());
+        if openings.contains(&word.text.as_str()) && !is_other {
             at += usize::from(word.text == "use");
             read_tree(&words, &mut at, &[], &mut trees);
             let here: Vec<_> = source.module.iter().chain(&*word.inside).cloned().collect();
@@ -199,17 +189,15 @@ fn resolve(path: Vec<String>, mut here: Vec<String>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::{Path, PathBuf};
+    use std::path::PathBuf;
 
     use super::*;
     use crate::tidy::source;
 
-    const ROOMS: Rooms = Rooms { package: "planted", floors: &["low", "left right", "high"], assembly: "tour prelude" };
-
     fn planted(files: &[(&str, &str)]) -> Vec<Source> {
         let root = "mod low; mod left; mod right; pub mod high; mod tour; mod prelude { pub use super::high::Deep; }\n\
                     pub use high::inner::{Top, Other as Peak};";
-        let empty = ["low", "left", "right", "high", "tour"].map(|room| (format!("src/{room}.rs"), ""));
+        let empty = ["low", "left", "right", "high", "tour"].map(|room| (format!("src/{room}.rs"), "fn f() {}"));
         let empty = empty.iter().map(|(path, text)| (path.as_str(), *text));
         let files = files.iter().map(|(path, text)| (*path, *text));
         let all = empty.chain([("src/lib.rs", root)]).chain(files);
@@ -217,29 +205,32 @@ mod tests {
         source::split(Path::new(""), all.collect()).unwrap()
     }
 
-    fn upward(files: &[(&str, &str)]) -> Vec<(String, usize)> {
-        let findings = look(&ROOMS, &planted(files));
-        assert_eq!(findings.others, [""; 0]);
-        findings.upward.into_iter().map(|(pair, places)| (pair, places.len())).collect()
+    /// The imports of a planted crate that do not lead downwards.
+    fn upward(files: &[(&str, &str)]) -> Vec<String> {
+        let floors = "low < left+right next < high < tour prelude";
+        let sources = planted(files);
+        let imports = imports(&sources).into_iter();
+        let upward = imports.filter(|(room, other, _)| !is_below(floors, other, room));
+        upward.map(|(room, other, _)| format!("{room}->{other}")).collect()
     }
 
     #[test]
     fn a_planted_upward_import_is_found() {
-        assert_eq!(upward(&[("src/low.rs", "use crate::high::Thing;")]), [("low->high".to_owned(), 1)]);
-        assert_eq!(upward(&[("src/low/a.rs", "fn f() { crate::high::g::<u8>() }")]), [("low->high".to_owned(), 1)]);
+        assert_eq!(upward(&[("src/low.rs", "use crate::high::Thing;")]), ["low->high"]);
+        assert_eq!(upward(&[("src/low/a.rs", "fn f() { crate::high::g::<u8>() }")]), ["low->high"]);
         let group = "use crate::{left::a, high::{b, c::*}};";
-        assert_eq!(upward(&[("src/low.rs", group)]), [("low->high".to_owned(), 2), ("low->left".to_owned(), 1)]);
-        assert_eq!(upward(&[("src/low/a.rs", "use super::super::high::x;")]), [("low->high".to_owned(), 1)]);
+        assert_eq!(upward(&[("src/low.rs", group)]), ["low->left", "low->high", "low->high"]);
+        assert_eq!(upward(&[("src/low/a.rs", "use super::super::high::x;")]), ["low->high"]);
         let nested = "mod b { use super::super::super::high::x; use super::super::high; }";
-        assert_eq!(upward(&[("src/low/a.rs", nested)]), [("low->high".to_owned(), 1)]);
-        assert_eq!(upward(&[("src/high.rs", "use crate::tour::x;")]), [("high->tour".to_owned(), 1)]);
+        assert_eq!(upward(&[("src/low/a.rs", nested)]), ["low->high"]);
+        assert_eq!(upward(&[("src/high.rs", "use crate::tour::x;")]), ["high->tour"]);
     }
 
     #[test]
     fn names_at_the_root_are_resolved() {
         let uses = "use crate::{Top, Unknown}; fn f(_: crate::Peak) {}";
-        assert_eq!(upward(&[("src/left.rs", uses)]), [("left->high".to_owned(), 2)]);
-        assert_eq!(upward(&[("src/left.rs", "use crate::prelude::Deep;")]), [("left->prelude".to_owned(), 1)]);
+        assert_eq!(upward(&[("src/left.rs", uses)]), ["left->high", "left->high"]);
+        assert_eq!(upward(&[("src/left.rs", "use crate::prelude::Deep;")]), ["left->prelude"]);
     }
 
     #[test]
@@ -250,13 +241,34 @@ mod tests {
             ("src/right.rs", "use crate::left::x; #[cfg(test)] mod model;"),
             ("src/right/model.rs", "use crate::high::y;"),
             ("src/tour.rs", "use crate::high::y;"),
-            ("src/low.rs", "// crate::high::x\nuse crate::low::{self, z}; const A: &str = \"crate::high::y\";"),
+            (
+                "src/low.rs",
+                "// crate::high::x\nuse crate::low::{self, z}; const A: &str = \"crate::high::y\";\n\
+                 macro_rules! m { () => { $crate::high::x() } }",
+            ),
         ];
-        assert_eq!(upward(&files), []);
+        assert_eq!(upward(&files), [""; 0]);
+    }
+
+    #[test]
+    fn the_largest_cycle_is_found() {
+        let files = [
+            ("src/low.rs", "use crate::left::a;"),
+            ("src/left.rs", "use crate::right::x;"),
+            ("src/right.rs", "use crate::{low, high};"),
+            ("src/high.rs", "use crate::tour::x;"),
+            ("src/tour.rs", "use crate::high::y;"),
+        ];
+        assert_eq!(largest_cycle(&planted(&files)), ["left", "low", "right"]);
+        assert_eq!(largest_cycle(&planted(&files[3..])), ["high", "tour"]);
+        assert_eq!(largest_cycle(&planted(&files[..2])), [""; 0]);
     }
 
     #[test]
     fn a_room_that_no_table_lists_is_found() {
-        assert!(look(&ROOMS, &planted(&[("src/attic.rs", "")])).others[0].contains("attic"));
+        let mut findings = Findings::default();
+        check(Path::new("core/farside-mcts"), &planted(&[("src/rng.rs", "use crate::low;")]), &mut findings);
+        let attic = findings.breaches.iter().any(|breach| breach.contains("core/farside-mcts/src/left"));
+        assert!(attic && !findings.breaches.iter().any(|breach| breach.contains("rng")), "{:?}", findings.breaches);
     }
 }

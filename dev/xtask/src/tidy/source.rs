@@ -12,6 +12,9 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{Attribute, Meta, Token};
 
+/// The crates that consist of tests.
+const TEST_CRATES: [&str; 2] = ["dev/farside-conformance", "dev/farside-tests"];
+
 /// A source file.
 #[derive(Debug)]
 pub(crate) struct Source {
@@ -24,13 +27,15 @@ pub(crate) struct Source {
     pub(crate) words: Vec<Word>,
 }
 
-/// What a source file is part of.
+/// What a file or a line is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Code,
-    /// A test, or a module that is built for tests only.
+    /// A test, or an item that is built for tests only.
     Test,
     Example,
+    /// A line with nothing else.
+    Comment,
 }
 
 /// An identifier, `::`, a bracket, a literal (empty), or another character of punctuation.
@@ -44,16 +49,36 @@ pub(crate) struct Word {
     pub(crate) is_test: bool,
 }
 
+impl Source {
+    /// What a word is part of.
+    pub(super) fn kind_of(&self, word: &Word) -> Kind {
+        let is_test = word.is_test || TEST_CRATES.iter().any(|folder| self.path.starts_with(folder));
+        if self.kind == Kind::Code && is_test { Kind::Test } else { self.kind }
+    }
+}
+
+/// The lines of sources that are not empty, by [`Kind`]. A line with code and a comment is code.
+pub(crate) fn count<'a>(sources: impl IntoIterator<Item = &'a Source>) -> [usize; 4] {
+    let mut lines = [0; 4];
+    for source in sources {
+        let mut kinds = vec![Kind::Comment; source.text.lines().count()];
+        for word in &source.words {
+            kinds[word.lines.start() - 1..*word.lines.end()].fill(source.kind_of(word));
+        }
+        for (line, kind) in source.text.lines().zip(kinds) {
+            lines[kind as usize] += usize::from(kind != Kind::Comment || !line.trim().is_empty());
+        }
+    }
+    lines
+}
+
 /// Reads all sources of a crate. The error says which of them is not Rust.
 pub(crate) fn read_crate(folder: &Path) -> Result<Vec<Source>, String> {
     let mut paths = Vec::new();
     super::collect(folder, "rs", &mut paths);
     paths.sort_unstable();
-    let read = |path: PathBuf| match fs::read_to_string(&path) {
-        Ok(text) => Ok((path, text)),
-        Err(error) => Err(format!("{}: {error}", path.display())),
-    };
-    split(folder, paths.into_iter().map(read).collect::<Result<_, _>>()?)
+    let texts: Vec<_> = paths.iter().map(|path| fs::read_to_string(path).unwrap_or_default()).collect();
+    split(folder, paths.into_iter().zip(texts).collect())
 }
 
 /// Splits all sources of a crate into words.
@@ -83,11 +108,11 @@ fn kind_and_module(path: &Path) -> (Kind, Vec<String>) {
         Some("examples") => Kind::Example,
         _ => Kind::Code,
     };
-    if module[0] == "src" {
-        module.remove(0);
-    }
-    if module.last().is_some_and(|last| last == "mod") || ["lib", "main"].contains(&module.join("/").as_str()) {
-        module.pop();
+    match module.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["src", "lib" | "main"] | ["src", "bin", ..] => module.clear(),
+        ["src", .., "mod"] => drop((module.remove(0), module.pop())),
+        ["src", ..] => drop(module.remove(0)),
+        _ => {}
     }
     (kind, module)
 }
@@ -252,5 +277,19 @@ mod tests {
         let product: String = words.iter().filter(|word| !word.is_test).map(|word| word.text.as_str()).collect();
         assert_eq!(product, "usea::b;#[cfg(not(test))]i!();structS{,u:u8}fnv(){w}#[cfg(any(test,miri))]modmore;");
         assert!(parse("#![cfg(test)]\nuse a;").unwrap().0.iter().all(|word| word.is_test));
+    }
+
+    fn lines(path: &str, text: &str) -> [usize; 4] {
+        let sources = split(Path::new("core/a"), vec![(Path::new("core/a").join(path), text.to_owned())]).unwrap();
+        count(&sources)
+    }
+
+    #[test]
+    fn lines_are_told_apart_item_by_item() {
+        let text = "//! What.\n\nfn f() {\n\n    // Why.\n    g(\"a\n\n      // no comment\n\"); // h\n}\n#[cfg(test)]\nmod tests;\n\
+                    #[cfg(test)]\nmod more {\n    /// T.\n    fn t() {}\n}\n/* a\n */\nfn i() {}\n";
+        assert_eq!(lines("src/target/b.rs", text), [7, 6, 0, 5]);
+        assert_eq!(lines("tests/all/b.rs", text), [0, 13, 0, 5]);
+        assert_eq!(lines("examples/b.rs", "fn main() {}\n// b\n"), [0, 0, 1, 1]);
     }
 }
