@@ -35,6 +35,11 @@ pub fn deadline() -> Instant {
     Instant::now() + limit()
 }
 
+/// Returns a moment that has passed in an instant, for a time limit that must pass.
+pub fn soon() -> Instant {
+    Instant::now() + LOOK_AGAIN
+}
+
 /// The average number of runnable tasks during the last minute, or 0 if the system does not tell.
 fn load() -> f64 {
     let average = fs::read_to_string("/proc/loadavg").unwrap_or_default();

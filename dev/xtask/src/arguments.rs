@@ -1,10 +1,9 @@
 //! The words of the command line.
 
-use std::time::Duration;
+use clap::{Parser, Subcommand};
 
-use clap::{Args, Parser, Subcommand};
-
-use crate::beds::Bed;
+use crate::beds::{Bed, BedOptions};
+use crate::testing::TestOptions;
 
 /// The developer's commands.
 #[derive(Debug, Parser)]
@@ -52,74 +51,10 @@ pub(crate) enum Command {
     Busy,
 }
 
-/// The options of `test`.
-#[derive(Args, Clone, Debug, Default)]
-pub(crate) struct TestOptions {
-    /// Run these groups of deep tests: all if none is named
-    #[arg(long, value_name = "GROUP", num_args = 0..)]
-    pub(crate) deep: Option<Vec<String>>,
-    /// List the groups of deep tests and what each proves
-    #[arg(long)]
-    pub(crate) list: bool,
-    /// Leave out the groups that have passed on this commit
-    #[arg(long, requires = "deep")]
-    pub(crate) resume: bool,
-    /// Run only tests whose name contains this
-    #[arg(long, value_name = "TEXT", conflicts_with = "deep")]
-    pub(crate) only: Option<String>,
-    /// Keep this number of processes busy beside the tests
-    #[arg(long, value_name = "K", default_value_t = 0)]
-    pub(crate) under_load: usize,
-    /// The number of tests that run at the same time [default: twice the number of processors]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    pub(crate) jobs: Option<u16>,
-    /// A bed to leave out
-    #[arg(long, value_name = "BED", requires = "deep")]
-    pub(crate) without: Vec<Bed>,
-}
-
-/// The options of a bed.
-#[derive(Args, Clone, Debug, Default)]
-pub(crate) struct BedOptions {
-    /// A bed to leave out
-    #[arg(long, value_name = "BED")]
-    pub(crate) without: Vec<Bed>,
-    /// Time from the start of the ranks until the cable is cut (netns)
-    #[arg(long = "cut", value_name = "MS")]
-    pub(crate) cut_ms: Option<u64>,
-    /// Delay of every packet (netns)
-    #[arg(long = "delay", value_name = "MS", default_value_t = 0)]
-    pub(crate) delay_ms: u32,
-    /// Share of lost packets (netns)
-    #[arg(long = "loss", value_name = "PERCENT", default_value_t = 0.0)]
-    pub(crate) loss_percent: f32,
-    /// Time limit of the whole run
-    #[arg(long = "limit", value_name = "SECONDS")]
-    limit_s: Option<u64>,
-    /// The program to run and its arguments, instead of the checks of the bed
-    #[arg(last = true)]
-    pub(crate) program: Vec<String>,
-}
-
-impl BedOptions {
-    /// Returns options that only leave out beds.
-    pub(crate) fn without(without: &[Bed]) -> Self {
-        Self { without: without.to_vec(), ..Self::default() }
-    }
-
-    /// The time limit of the whole run.
-    pub(crate) fn limit(&self) -> Option<Duration> {
-        self.limit_s.map(Duration::from_secs)
-    }
-
-    /// The time from the start of the ranks until the cable is cut.
-    pub(crate) fn cut_after(&self) -> Option<Duration> {
-        self.cut_ms.map(Duration::from_millis)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn parse(line: &str) -> Result<Command, String> {

@@ -22,9 +22,9 @@ use std::process::Command;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use farside_testbed::{Echo, Running};
 
-use crate::arguments::BedOptions;
 use crate::programs::Programs;
 use crate::steps::failures;
 
@@ -39,6 +39,46 @@ const LAST_LINES: usize = 30;
 
 /// The time limit for listing the tests of a program.
 const LISTING_LIMIT: Duration = Duration::from_secs(20);
+
+/// The options of a bed.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct BedOptions {
+    /// A bed to leave out
+    #[arg(long, value_name = "BED")]
+    pub(crate) without: Vec<Bed>,
+    /// Time from the start of the ranks until the cable is cut (netns)
+    #[arg(long = "cut", value_name = "MS")]
+    pub(crate) cut_ms: Option<u64>,
+    /// Delay of every packet (netns)
+    #[arg(long = "delay", value_name = "MS", default_value_t = 0)]
+    pub(crate) delay_ms: u32,
+    /// Share of lost packets (netns)
+    #[arg(long = "loss", value_name = "PERCENT", default_value_t = 0.0)]
+    pub(crate) loss_percent: f32,
+    /// Time limit of the whole run
+    #[arg(long = "limit", value_name = "SECONDS")]
+    limit_s: Option<u64>,
+    /// The program to run and its arguments, instead of the checks of the bed
+    #[arg(last = true)]
+    pub(crate) program: Vec<String>,
+}
+
+impl BedOptions {
+    /// Returns options that only leave out beds.
+    pub(crate) fn without(without: &[Bed]) -> Self {
+        Self { without: without.to_vec(), ..Self::default() }
+    }
+
+    /// The time limit of the whole run.
+    pub(crate) fn limit(&self) -> Option<Duration> {
+        self.limit_s.map(Duration::from_secs)
+    }
+
+    /// The time from the start of the ranks until the cable is cut.
+    pub(crate) fn cut_after(&self) -> Option<Duration> {
+        self.cut_ms.map(Duration::from_millis)
+    }
+}
 
 /// Something that tests need beyond a Rust toolchain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

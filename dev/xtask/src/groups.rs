@@ -1,7 +1,6 @@
 //! The groups of the deep tier: what each proves, and how it is run.
 
-use crate::arguments::BedOptions;
-use crate::beds::{self, Bed};
+use crate::beds::{self, Bed, BedOptions};
 use crate::programs::Programs;
 use crate::runner::{self, Settings, Summary, Test};
 use crate::steps::{cargo, run};
@@ -169,7 +168,7 @@ impl Group {
     }
 }
 
-/// Returns whether this is a deep test that runs beside others on one machine.
+/// Returns whether this is a deep test that shares one machine with others.
 fn is_ordinary(test: &Test) -> bool {
     test.is_deep() && !test.is_timing() && !is_large(test) && !needs_surroundings(test)
 }

@@ -57,7 +57,7 @@ impl Test {
 pub(crate) struct Settings {
     /// The number of tests that run at the same time.
     pub(crate) jobs: usize,
-    /// The number of busy processes beside them.
+    /// The number of busy processes during the run.
     pub(crate) load: usize,
     /// Variables for the tests.
     pub(crate) variables: Vec<(&'static str, String)>,

@@ -6,11 +6,38 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::arguments::TestOptions;
+use clap::Args;
+
 use crate::beds::{self, Bed, target_dir};
 use crate::groups::{self, GROUPS, Group};
 use crate::programs::Programs;
 use crate::runner::{self, Settings, Test};
+
+/// The options of `test`.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct TestOptions {
+    /// Run these groups of deep tests: all if none is named
+    #[arg(long, value_name = "GROUP", num_args = 0..)]
+    pub(crate) deep: Option<Vec<String>>,
+    /// List the groups of deep tests and what each proves
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Leave out the groups that have passed on this commit
+    #[arg(long, requires = "deep")]
+    pub(crate) resume: bool,
+    /// Run only tests whose name contains this
+    #[arg(long, value_name = "TEXT", conflicts_with = "deep")]
+    pub(crate) only: Option<String>,
+    /// Keep this number of processes busy during the tests
+    #[arg(long, value_name = "K", default_value_t = 0)]
+    pub(crate) under_load: usize,
+    /// The number of tests that run at the same time [default: twice the number of processors]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) jobs: Option<u16>,
+    /// A bed to leave out
+    #[arg(long, value_name = "BED", requires = "deep")]
+    pub(crate) without: Vec<Bed>,
+}
 
 /// Runs what the options ask for.
 pub(crate) fn test(options: &TestOptions) -> Result<(), String> {

@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use farside_testbed::{Echo, Running, ended_with_us};
 
 use super::slurm::Slurm;
-use super::{Bed, cell, fabric_test, is_one_search, job_test, setup, tests_of};
-use crate::arguments::BedOptions;
+use super::{Bed, BedOptions, cell, fabric_test, is_one_search, job_test, setup, tests_of};
 use crate::programs::Programs;
 
 /// The default time limit of a run.

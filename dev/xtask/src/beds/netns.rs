@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use farside_testbed::netns::{Pair, Rendezvous, Shaping, Side};
 use farside_testbed::{Echo, Running, run as run_step};
 
-use super::{Bed, cell, is_one_search, job_test, setup};
-use crate::arguments::BedOptions;
+use super::{Bed, BedOptions, cell, is_one_search, job_test, setup};
 use crate::programs::Programs;
 
 /// The default time limit of a run.

@@ -14,8 +14,7 @@ use farside_testbed::{Echo, Running, ended_with_us};
 
 use super::cpio::Archive;
 use super::vm_pieces::{self, Pieces};
-use super::{Bed, fabric_test, is_one_search, job_test, quoted, setup, target_dir};
-use crate::arguments::BedOptions;
+use super::{Bed, BedOptions, fabric_test, is_one_search, job_test, quoted, setup, target_dir};
 use crate::programs::Programs;
 
 /// The default time limit of a run.

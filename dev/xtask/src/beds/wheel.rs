@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use farside_testbed::{Echo, Failure, Running, ended_with_us, run as run_step};
 
-use super::{Bed, fabric_test, setup, target_dir};
-use crate::arguments::BedOptions;
+use super::{Bed, BedOptions, fabric_test, setup, target_dir};
 use crate::programs::Programs;
 
 /// The Python package with the library, its version, and the version of the library.
