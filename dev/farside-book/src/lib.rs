@@ -23,6 +23,10 @@ macro_rules! pages {
 
 pages! {
     readme: "../../../README.md";
+    readme_of_containers: "../../../core/farside-containers/README.md";
+    readme_of_inspect: "../../../services/farside-inspect/README.md";
+    readme_of_kv: "../../../services/farside-kv/README.md";
+    readme_of_rpc: "../../../services/farside-rpc/README.md";
     adding_a_transport: "../../../docs/adding-a-transport.md";
     containers: "../../../docs/containers.md";
     first_crate: "../../../docs/first-crate.md";

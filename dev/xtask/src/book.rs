@@ -16,23 +16,26 @@ const SUMMARY: &str = "docs/SUMMARY.md";
 const EXAMPLES: &str = "dev/farside-book/src/lib.rs";
 /// The documents in the root of the project.
 const IN_THE_ROOT: [&str; 5] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "BENCHMARKS.md", "CHANGELOG.md"];
+/// The folders of the sources.
+const FOLDERS: [&str; 4] = ["core/", "services/", "apps/", "dev/"];
 /// The folder of the built book.
 const BUILT: &str = "target/book";
-/// What the documents use beyond the core of Markdown.
+/// Parts of Markdown beyond its core.
 const OPTIONS: Options = Options::ENABLE_TABLES;
 
 const STYLE: &str = "body{display:flex;gap:3em;max-width:80em;margin:2em auto;padding:0 1em;font:16px/1.5 sans-serif}\
     nav{flex:0 0 15em}main{min-width:0}pre{overflow-x:auto;background:#f5f5f5;padding:1em}\
     td,th{padding:.2em .6em;border:1px solid #ccc;text-align:left}table{border-collapse:collapse}img{max-width:100%}";
 
-/// What a document has that others may refer to, and what it refers to.
+/// The names of a document that others refer to, and its references to others.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Document {
     /// The names of its headings in addresses.
     anchors: BTreeSet<String>,
-    /// The targets of its links and pictures, each with its line.
+    /// The targets of its links and pictures, each with its line. A file of the project that is
+    /// named without a link is a target that begins with `/`.
     links: Vec<(usize, String)>,
-    /// Whether it has blocks of Rust code.
+    /// True if it has blocks of Rust code.
     has_rust: bool,
 }
 
@@ -66,6 +69,7 @@ impl Document {
         let mut document = Self::default();
         let mut heading = None;
         for (event, place) in Parser::new_ext(text, OPTIONS).into_offset_iter() {
+            let line = |at: usize| text[..at].matches('\n').count() + 1;
             match event {
                 Event::Start(Tag::Heading { .. }) => heading = Some(String::new()),
                 Event::End(TagEnd::Heading(_)) => {
@@ -76,10 +80,14 @@ impl Document {
                     if let Some(heading) = &mut heading {
                         heading.push_str(&words);
                     }
+                    let files = words
+                        .lines()
+                        .enumerate()
+                        .flat_map(|(line, words)| sources(words).map(move |file| (line, file)));
+                    document.links.extend(files.map(|(below, file)| (line(place.start) + below, format!("/{file}"))));
                 }
                 Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
-                    let line = text[..place.start].matches('\n').count() + 1;
-                    document.links.push((line, dest_url.into_string()));
+                    document.links.push((line(place.start), dest_url.into_string()));
                 }
                 Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(language))) => {
                     document.has_rust |= language.split(',').next() == Some("rust");
@@ -89,6 +97,13 @@ impl Document {
         }
         document
     }
+}
+
+/// Returns the source files that a text names.
+fn sources(words: &str) -> impl Iterator<Item = &str> {
+    let is_path = |c: char| c.is_alphanumeric() || "/._-".contains(c);
+    let words = words.split(move |c: char| !is_path(c)).map(|word| word.trim_end_matches('.'));
+    words.filter(|word| word.ends_with(".rs") && FOLDERS.iter().any(|folder| word.starts_with(folder)))
 }
 
 /// Returns the name of a heading in addresses, as mdbook and GitHub make it.
@@ -116,21 +131,24 @@ fn check_links(
     exists: &dyn Fn(&Path) -> bool,
 ) -> Vec<String> {
     let fault = |line: usize, link: &str| {
-        if link.contains("://") || link.starts_with("mailto:") {
+        // Its entries are about the project as it was.
+        let is_history = path.ends_with("CHANGELOG.md") && link.starts_with('/');
+        if is_history || link.contains("://") {
             return None;
         }
         let (file, heading) = link.split_once('#').unwrap_or((link, ""));
         let target = if file.is_empty() { path.to_owned() } else { resolve(path, file) };
         let why = if !exists(&target) {
-            format!("leads to no file: {} does not exist", target.display())
-        } else if path.starts_with(PAGES) && !target.starts_with(PAGES) {
+            format!("leads to no file: {} does not exist; name the one that is meant", target.display())
+        } else if path.starts_with(PAGES) && !target.starts_with(PAGES) && !link.starts_with('/') {
             "leads out of the book: name the file without a link".to_owned()
         } else if !heading.is_empty() && !documents.get(&target).is_some_and(|found| found.anchors.contains(heading)) {
             format!("leads to no heading: {} has none that is called #{heading}", target.display())
         } else {
             return None;
         };
-        Some(format!("{}:{line}: the link {link:?} {why}", path.display()))
+        let what = if link.starts_with('/') { "the file" } else { "the link" };
+        Some(format!("{}:{line}: {what} {link:?} {why}", path.display()))
     };
     document.links.iter().filter_map(|(line, link)| fault(*line, link)).collect()
 }
@@ -142,6 +160,7 @@ fn resolve(from: &Path, link: &str) -> PathBuf {
         match part {
             Component::ParentDir => drop(path.pop()),
             Component::CurDir => {}
+            Component::RootDir => path.clear(),
             other => path.push(other),
         }
     }
@@ -229,15 +248,17 @@ mod tests {
 
     #[test]
     fn faulty_links_are_named_with_their_lines() {
-        let page = Document::of("# A page\n\n[a](#a-page) [b](b.md)\n[c](b.md#gone)\n[d](../x.rs) <https://e.org>\n");
+        let text = "# A page\n\n[a](#a-page) [b](b.md)\n[c](b.md#gone)\n[d](../x.rs) <https://e.org>\n\n```text\na\n(core/y.rs)\n```\n";
+        let page = Document::of(text);
         let documents = BTreeMap::from([(PathBuf::from("docs/b.md"), Document::of("## There"))]);
         let own = Document { anchors: BTreeSet::from(["a-page".into()]), ..Document::default() };
         let documents = documents.into_iter().chain([(PathBuf::from("docs/a.md"), own)]).collect();
         let exists = |path: &Path| ["docs/a.md", "docs/b.md", "x.rs"].iter().any(|known| path == Path::new(known));
         let faults = check_links(Path::new("docs/a.md"), &page, &documents, &exists);
-        assert_eq!(faults.len(), 2, "{faults:?}");
+        assert_eq!(faults.len(), 3, "{faults:?}");
         assert!(faults[0].starts_with("docs/a.md:4: ") && faults[0].contains("#gone"), "{}", faults[0]);
         assert!(faults[1].starts_with("docs/a.md:5: ") && faults[1].contains("out of the book"), "{}", faults[1]);
+        assert!(faults[2].starts_with("docs/a.md:9: ") && faults[2].contains("core/y.rs"), "{}", faults[2]);
     }
 
     #[test]
