@@ -9,11 +9,11 @@ use crate::steps::{cargo, run};
 pub(crate) struct Group {
     /// The name on the command line.
     pub(crate) name: &'static str,
-    /// What it proves, in a line.
+    /// The claim that it proves, in a line.
     pub(crate) proves: &'static str,
     /// The beds that it needs.
     pub(crate) beds: &'static [Bed],
-    /// What it runs.
+    /// The tests and commands that it runs.
     pub(crate) parts: &'static [Part],
 }
 

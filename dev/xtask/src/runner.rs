@@ -23,7 +23,7 @@ const JOB_LIMIT_S: &str = "600";
 /// The number of tests that the list of slow ones has.
 const SLOWEST: usize = 10;
 
-/// What begins a line by which a test says that it did nothing.
+/// The beginning of a line by which a test says that it did nothing.
 const LEFT_OUT: &str = "left out: ";
 
 /// A test to run.
@@ -89,7 +89,7 @@ pub(crate) struct Summary {
     pub(crate) passed: usize,
     /// The failed tests, each with what it printed.
     pub(crate) failed: Vec<(String, String)>,
-    /// What is missing, with the number of tests that did nothing without it.
+    /// The missing things, each with the number of tests that did nothing without it.
     pub(crate) left_out: BTreeMap<String, usize>,
     /// The time of each test.
     pub(crate) times: Vec<(Duration, String)>,

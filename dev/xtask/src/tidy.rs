@@ -38,6 +38,7 @@ pub(crate) struct Crate {
 
 /// The crates of the workspace, bottom to top.
 const CRATES: [Crate; 19] = [
+    Crate { folder: "dev/farside-testbed", is_safe: true, code: 770, below: &[] },
     Crate { folder: "core/farside-sys", is_safe: false, code: 2_880, below: &[] },
     Crate { folder: "core/farside-macros", is_safe: true, code: 1_050, below: &[] },
     Crate { folder: "core/farside-wire", is_safe: false, code: 1_290, below: &["farside-macros"] },
@@ -62,8 +63,12 @@ const CRATES: [Crate; 19] = [
         code: 11_630,
         below: &["farside-transmit", "farside-containers", "farside-mcts", "farside-inspect", "farside-kv"],
     },
-    Crate { folder: "dev/farside-testbed", is_safe: true, code: 750, below: &[] },
-    Crate { folder: "dev/farside-conformance", is_safe: false, code: 0, below: &["farside-transmit"] },
+    Crate {
+        folder: "dev/farside-conformance",
+        is_safe: false,
+        code: 0,
+        below: &["farside-transmit", "farside-testbed"],
+    },
     Crate { folder: "dev/farside-tests", is_safe: false, code: 0, below: &["farside-rpc"] },
     Crate {
         folder: "dev/farside-book",

@@ -1,4 +1,4 @@
-//! What the tests of several rooms use.
+//! Helpers that the tests of several modules share.
 
 use farside_testbed::{deadline, limit, wait_for};
 
