@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::Failure;
 
 /// Interval at which a waiting thread checks whether a process has ended.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// Time limit for the output after the end of a process: a process that it left running may hold
 /// the pipe open.

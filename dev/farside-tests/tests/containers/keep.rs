@@ -258,8 +258,9 @@ fn a_snapshot_of_another_version_is_refused() {
 mod deep {
     use super::*;
 
-    /// A disk without room leaves the earlier snapshot and the earlier array as they were, and no other
-    /// files. Afterwards smaller ones are written. The disk is memory of 256 KiB, in a namespace.
+    /// A disk without room leaves the earlier snapshot and the earlier array as they were, and no
+    /// other files. Afterwards smaller ones are written. The disk is memory of 256 KiB, in a
+    /// namespace.
     #[test]
     fn a_full_disk_keeps_what_is_there() {
         const DISK: &str = "FARSIDE_TEST_DISK";

@@ -19,9 +19,9 @@ mod remote;
 use farside::{Result, Simulation, Worker};
 use farside_testbed::scaled;
 
-/// Runs a body by processes over the transport that `FARSIDE_FABRIC` names, by eight of them, and in
-/// simulations with few and with many workers, by `simulated` if the test has no function of its own
-/// for that.
+/// Runs a body by processes over the transport that `FARSIDE_FABRIC` names, by eight of them, and
+/// in simulations with few and with many workers, by `simulated` if the test has no function of its
+/// own for that.
 macro_rules! everywhere {
     ($name:ident, $body:path) => {
         crate::everywhere!($name, $body, crate::simulated);
