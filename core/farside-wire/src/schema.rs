@@ -143,6 +143,29 @@ impl Schema {
         schema.text.map(Text::finish).unwrap_or_default()
     }
 
+    /// Returns how often a word occurs in the text of a shape. In a recursive type it counts twice,
+    /// since values have any number of them.
+    ///
+    /// ```
+    /// use farside_wire::Schema;
+    ///
+    /// assert_eq!(Schema::occurrences("( Ticket Vec Ticket )", "Ticket"), 2);
+    /// assert_eq!(Schema::occurrences("rec{ ( Ticket Vec ^0 ) }rec", "Ticket"), 2);
+    /// ```
+    #[must_use]
+    pub fn occurrences(text: &str, word: &str) -> usize {
+        let (mut count, mut depth) = (0, 0_usize);
+        for found in text.split_ascii_whitespace() {
+            match found {
+                agree::RECURSIVE => depth += 1,
+                agree::RECURSIVE_END => depth = depth.saturating_sub(1),
+                _ if found == word => count += if depth > 0 { 2 } else { 1 },
+                _ => {}
+            }
+        }
+        count
+    }
+
     /// Returns whether values of one shape can be read as values of another: the texts are equal,
     /// but for fields at the end of an extensible struct that one of them lacks. A recursive type
     /// also agrees with one that has the same parts and begins its recursion elsewhere.
