@@ -102,7 +102,10 @@ pub enum ShapeKind {
 /// A variant: its name, and the names and descriptions of its fields.
 #[doc(hidden)]
 #[derive(Debug)]
-pub struct Variant(pub &'static str, pub &'static [(&'static str, fn(&mut Schema))]);
+pub struct Variant(pub &'static str, pub &'static [Field]);
+
+/// The name of a field, and the description of its type.
+type Field = (&'static str, fn(&mut Schema));
 
 impl Schema {
     /// Returns the shape of `T`.
