@@ -146,13 +146,13 @@ impl Job {
     pub(crate) fn wait(&mut self) {
         let until = Instant::now() + Duration::from_secs(60);
         loop {
-            let jobs = farside_inspect::jobs().unwrap();
+            let jobs = farside_viewer::jobs().unwrap();
             let has_doors = jobs.iter().any(|job| job.id.name == self.name && job.processes.len() == 2);
-            let is_complete = |area: &farside_inspect::AreaInfo| {
-                area.parts.len() == 2 && (area.role != farside_inspect::Role::View || area.step().is_some())
+            let is_complete = |area: &farside_viewer::AreaInfo| {
+                area.parts.len() == 2 && (area.role != farside_viewer::Role::View || area.step().is_some())
             };
             if has_doors {
-                let areas = farside_inspect::Inspector::connect(&self.name).unwrap().list().unwrap();
+                let areas = farside_viewer::Inspector::connect(&self.name).unwrap().list().unwrap();
                 if areas.len() >= 2 && areas.iter().all(is_complete) {
                     return;
                 }

@@ -6,7 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farside::{Reply, Worker, WorkerId};
-use farside_inspect::{CallSite, Expose, InspectError, Inspector, JobInfo, Occurrence};
+use farside_inspect::Expose;
+use farside_viewer::{CallSite, InspectError, Inspector, JobInfo, Occurrence};
 use farside_testbed::{CommandLine, ended_with_us};
 use serde_json::{Value, json};
 
@@ -140,7 +141,7 @@ impl Job {
             assert!(self.launcher.try_wait().unwrap().is_none(), "the job has ended");
             assert!(Instant::now() < until, "the job does not come to its waits in a minute");
             thread::sleep(Duration::from_millis(20));
-            let jobs = farside_inspect::jobs().unwrap();
+            let jobs = farside_viewer::jobs().unwrap();
             let is_whole = |job: &JobInfo| job.processes.len() + job.by_launcher.len() == 3;
             if !jobs.iter().any(|job| job.id.name == self.name && is_whole(job)) {
                 continue;
@@ -234,7 +235,7 @@ fn shares_agree_with_the_times_of_the_program() {
     let own = |worker: usize| {
         SPENT.map(|what| {
             let gauge = inspector.open::<f64>(&format!("{what} {worker}")).unwrap();
-            gauge.get(&farside_inspect::Selection::all(), farside_inspect::At::Now).unwrap().values[0]
+            gauge.get(&farside_viewer::Selection::all(), farside_viewer::At::Now).unwrap().values[0]
         })
     };
     // A gauge is NaN until it is set.
@@ -339,7 +340,7 @@ fn a_trace_pairs_calls_and_names_lines() {
 fn a_job_that_shows_nothing_is_seen_through_its_launcher() {
     let mut job = Job::start_as("silent", SILENT, &["-n", "3", "-t", "2"]);
     job.wait();
-    let found = farside_inspect::jobs().unwrap().into_iter().find(|found| found.id.name == job.name).unwrap();
+    let found = farside_viewer::jobs().unwrap().into_iter().find(|found| found.id.name == job.name).unwrap();
     assert_eq!((found.id.id, found.process_count, found.processes.len()), (job.launcher.id(), 3, 0));
     let one = found.by_launcher[1].clone();
     assert_eq!(one.process, 1);
@@ -409,7 +410,7 @@ fn the_page_shows_who_waits_for_whom() {
     }
     let mut job = Job::start("page");
     job.wait();
-    let page = farside_inspect::page::Page::start("127.0.0.1:0".parse().unwrap(), &job.name, &[]).unwrap();
+    let page = farside_viewer::page::Page::start("127.0.0.1:0".parse().unwrap(), &job.name, &[]).unwrap();
     let browser = Browser::start(1100, 1000);
     browser.open(&page.url());
     browser.wait_for("document.querySelector('#job').value");
