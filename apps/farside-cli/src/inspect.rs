@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use farside_viewer::session::{Session, area_object, job_object, missing_object, serve_lines, values};
-use farside_viewer::{AreaInfo, At, Inspector, JobInfo, Missing, Number, RawFrame, Role, Selection, Target, create_token_file};
+use farside_viewer::{
+    AreaInfo, At, Inspector, JobInfo, Missing, Number, RawFrame, Role, Selection, Target, create_token_file,
+};
 use serde_json::{Value, json};
 
 use crate::error::CliError;

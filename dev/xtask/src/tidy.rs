@@ -31,7 +31,7 @@ struct Crate {
 }
 
 /// The crates of the workspace, bottom to top.
-const CRATES: [Crate; 19] = [
+const CRATES: [Crate; 20] = [
     Crate { name: "farside-testbed", below: &[], for_tests: &[], is_safe: true, is_package: false },
     Crate { name: "farside-sys", below: &[], for_tests: &["farside-testbed"], is_safe: false, is_package: true },
     Crate { name: "farside-macros", below: &[], for_tests: &[], is_safe: true, is_package: true },
@@ -129,10 +129,18 @@ const CRATES: [Crate; 19] = [
         is_package: true,
     },
     Crate {
+        name: "farside-viewer",
+        below: &["farside-inspect", "farside-rpc", "farside-sys"],
+        for_tests: &["farside-testbed", "farside"],
+        is_safe: true,
+        is_package: true,
+    },
+    Crate {
         name: "farside-bench",
         below: &[
             "farside-mcts",
             "farside-containers",
+            "farside-viewer",
             "farside-inspect",
             "farside-kv",
             "farside-rpc",
@@ -149,6 +157,7 @@ const CRATES: [Crate; 19] = [
         name: "farside-cli",
         below: &[
             "farside-mcts",
+            "farside-viewer",
             "farside-inspect",
             "farside-kv",
             "farside-rpc",

@@ -240,20 +240,20 @@ fn meet_one(
             }
             // An address that other machines have, too.
             Ok(_) | Err(CallError::Connect(ConnectError::Absent { .. } | ConnectError::Impostor { .. })) => {}
-            Err(error) => failure = Some(unreached(&address, &error)),
+            Err(error) => failure = Some(DoorsError::Unreached { address, cause: unreached(&error) }),
         }
     }
     failure.map_or(Ok(None), Err)
 }
 
-/// A door on the network was not reached.
+/// Says why a door on the network was not reached, and what to do.
 #[must_use]
-pub fn unreached(address: &str, error: &CallError<Never>) -> DoorsError {
+pub fn unreached(error: &CallError<Never>) -> String {
     let mut cause = error.to_string();
     if matches!(error, CallError::Connect(ConnectError::Absent { .. })) {
         cause += "; a job with FARSIDE_INSPECT=tcp opens its door when process 0 first shows something";
     }
-    DoorsError::Unreached { address: address.into(), cause }
+    cause
 }
 
 /// The host of an address on the network.

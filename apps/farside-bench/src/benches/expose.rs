@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 use farside::{Worker, WorkerId, bytemuck};
 use farside_fabric::RemoteRegion;
 use farside_inspect::{Expose, ExposeError, JobId, PublishError};
-use farside_viewer::{At, Inspector, Selection};
 use farside_rpc::{Client, Credentials, Handling, Never, Server, Service};
+use farside_viewer::{At, Inspector, Selection};
 
 use super::size_name;
 use crate::case::Case;

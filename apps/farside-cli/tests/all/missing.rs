@@ -137,7 +137,7 @@ fn elements_of_a_process_that_is_gone_are_marked() {
         return;
     }
     let mut script = ended_with_us(python().expect("the bed is there"));
-    let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../services/farside-inspect/python");
+    let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../services/farside-viewer/python");
     script.args(["-B", "-c", SCRIPT, &name]).env("PYTHONPATH", package).env("FARSIDE_COMMAND", FARSIDE.0);
     assert_eq!(run("the script", &mut script, LIMIT).unwrap(), "done");
 }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use farside::{Reply, Worker, WorkerId};
 use farside_inspect::Expose;
-use farside_viewer::{CallSite, InspectError, Inspector, JobInfo, Occurrence};
 use farside_testbed::{CommandLine, ended_with_us};
+use farside_viewer::{CallSite, InspectError, Inspector, JobInfo, Occurrence};
 use serde_json::{Value, json};
 
 const FARSIDE: CommandLine = CommandLine(env!("CARGO_BIN_EXE_farside"));

@@ -427,6 +427,5 @@ impl Inspector {
 }
 
 fn not_reached(address: &str, error: &CallError<Never>) -> InspectError {
-    let DoorsError::Unreached { address, cause } = unreached(address, error) else { unreachable!() };
-    InspectError::Unreached { address, cause }
+    InspectError::Unreached { address: address.into(), cause: unreached(error) }
 }

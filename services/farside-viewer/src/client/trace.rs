@@ -184,7 +184,7 @@ impl Recording<'_> {
                 // By the launcher's word, it has ended or has no workers yet.
                 Err(CallError::Service(Refused::NoJob)) => drop(self.guests.remove(&process)),
                 Err(CallError::Service(Refused::Traced)) => return Err(InspectError::Traced { process }),
-                Err(error) => match failure_of(&guest, process, &error) {
+                Err(error) => match failure_of(guest, process, &error) {
                     InspectError::Lost { .. } => drop(self.guests.remove(&process)),
                     failure => return Err(failure),
                 },

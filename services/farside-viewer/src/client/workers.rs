@@ -302,7 +302,7 @@ impl Inspector {
     /// time of waits and calls, so that two looks say where the time between them went.
     ///
     /// A program that shows no area is seen if `farside run` has started it, or if one of its
-    /// workers calls [`open_door`](crate::Expose::open_door).
+    /// workers calls [`open_door`](farside_inspect::Expose::open_door).
     ///
     /// *Cost* for the job: some 50 ns for each wait and some 20 ns for each call while workers
     /// count; a worker that sleeps is woken for a moment by each look.
