@@ -1,4 +1,5 @@
-//! [`Doors`]: connections to the doors of a job, of one who looks into it or of one of its processes.
+//! [`Doors`]: connections to the doors of a job. Readers have them, and so do processes of the job
+//! that make changes in all of it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,7 +25,7 @@ pub struct Guest {
     pub about: About,
     /// The calls of its door.
     pub door: DoorClient,
-    /// Whether it was found through process 0.
+    /// Found through process 0.
     pub is_by_network: bool,
     /// The points that its calls pass.
     pub points: Points,
@@ -34,7 +35,7 @@ impl Guest {
     /// Connects to the door of a process on this machine.
     ///
     /// # Errors
-    /// Those of a connection, and of a call.
+    /// The connection, or the call, failed.
     pub fn connect(job: &JobId, process: u32, points: &Points, deadline: Instant) -> Result<Self, CallError<Never>> {
         Self::dial(&job.address(process), Credentials::own_user(), points, deadline)
     }
@@ -42,7 +43,7 @@ impl Guest {
     /// Connects to a door at an address.
     ///
     /// # Errors
-    /// Those of a connection, and of a call.
+    /// The connection, or the call, failed.
     pub fn dial(
         address: &str,
         credentials: Credentials,

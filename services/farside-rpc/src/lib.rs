@@ -95,6 +95,8 @@ mod socket;
 #[forbid(unsafe_code)]
 mod stream;
 mod table;
+#[cfg(test)]
+mod testing;
 #[cfg(feature = "tokio")]
 mod watched;
 

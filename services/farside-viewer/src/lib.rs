@@ -1,8 +1,8 @@
 //! Looks into a running job of Farside from outside, without stopping it.
 //!
-//! A program shows what it has with `farside-inspect`. Another program, of the same user on the same
-//! machine, finds the job and reads it with [`Inspector`]. So does the command `farside inspect`.
-//! From another machine, a [`Target`] says where the job is, and proves a token.
+//! A program shows what it has with `farside-inspect`. Another program, of the same user on the
+//! same machine, finds the job and reads it with [`Inspector`]. So does the command
+//! `farside inspect`. From another machine, a [`Target`] says where the job is, and proves a token.
 //!
 //! | to | use |
 //! |---|---|

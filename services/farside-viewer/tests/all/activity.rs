@@ -138,7 +138,7 @@ fn a_process_that_can_open_no_door_at_first_is_asked_again() {
     assert!(job.workers().unwrap().iter().map(|worker| worker.process).eq([0, 1]));
 }
 
-/// While one client traces, another one is told so. When it is gone, its trace ends by itself.
+/// While one client traces, another one is informed so. When it is gone, its trace ends by itself.
 #[test]
 fn one_client_traces_at_a_time() {
     let mut target = Target::start("working", &[]);

@@ -338,8 +338,8 @@ mod deep {
         assert!(points > 10, "{points} points");
     }
 
-    /// Also in the greeting, which has two messages of some hundred bytes, and which a reader awaits
-    /// for five seconds.
+    /// Also in the greeting, which has two messages of some hundred bytes, and which a reader
+    /// awaits for five seconds.
     #[test]
     fn spoiled_greetings_harm_their_connection_alone() {
         spoil_connections(100, 50);

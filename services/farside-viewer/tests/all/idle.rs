@@ -24,8 +24,8 @@ mod timing {
         doors
     }
 
-    /// Waits for a second in which no thread of a door was scheduled. A thread that wakes every second
-    /// would never let it pass.
+    /// Waits for a second in which no thread of a door was scheduled. A thread that wakes every
+    /// second would never let it pass.
     fn is_idle(processes: &[u32]) -> bool {
         let until = Instant::now() + Duration::from_secs(60);
         while Instant::now() < until {

@@ -122,8 +122,8 @@ mod deep {
     use super::*;
     use crate::targets::BOARD;
 
-    /// A server that is killed wherever it asks the job something holds nothing there, and leaves no
-    /// half of a change.
+    /// A server that is killed wherever it asks the job something holds nothing there, and leaves
+    /// no half of a change.
     #[cfg(debug_assertions)]
     #[test]
     fn a_server_that_is_killed_anywhere_leaves_nothing() {

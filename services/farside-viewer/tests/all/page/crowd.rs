@@ -117,16 +117,16 @@ mod timing {
 
     use super::*;
 
-    /// A viewer that takes nothing is cut off. The others go on meanwhile, and what a slow one misses
-    /// is counted.
+    /// A viewer that takes nothing is cut off. The others go on meanwhile, and what a slow one
+    /// misses is counted.
     #[test]
     fn stuck_viewers_are_cut_off_and_slow_ones_skip() {
         let mut target = Target::start("pattern", &[]);
         target.inspect(2);
         let options = Options::default().idle_time(Duration::from_secs(3));
         let page = Page::start_with("127.0.0.1:0".parse().unwrap(), &target.name, &[], options).unwrap();
-        // The buffers of a connection take some megabytes before its viewer is stuck, which is soon if
-        // it watches the same often.
+        // The buffers of a connection take some megabytes before its viewer is stuck, which is soon
+        // if it watches the same often.
         let topics: Vec<Value> =
             (0..8).map(|_| json!({ "key": "it", "watch": "area", "area": "pattern", "period_ms": 8 })).collect();
         let often = json!({ "topics": topics });
@@ -134,8 +134,9 @@ mod timing {
         let mut slow = Records::of(post(&page, "/stream", &often));
         let mut skipped = 0;
         while skipped == 0 || counts(&page)["viewers"].as_u64().unwrap() > 10 {
-            // It takes nothing for a while, and then much at once. The system tells the server of new
-            // room only when there is a megabyte, so a viewer that takes little each time seems stuck.
+            // It takes nothing for a while, and then much at once. The system tells the server of
+            // new room only when there is a megabyte, so a viewer that takes little each time seems
+            // stuck.
             thread::sleep(Duration::from_secs(1));
             let awake = Instant::now() + Duration::from_millis(300);
             while Instant::now() < awake {

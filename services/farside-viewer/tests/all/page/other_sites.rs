@@ -94,7 +94,8 @@ fn ask(name: &str, mode: &str, token: &str) -> String {
 mod deep {
     use super::*;
 
-    /// A page of another site gets nothing, cannot show the page in itself, and its forms are refused.
+    /// A page of another site gets nothing, cannot show the page in itself, and its forms are
+    /// refused.
     #[test]
     fn another_site_gets_nothing() {
         if farside_testbed::is_left_out(BED) {
@@ -146,8 +147,8 @@ mod deep {
         assert_eq!(counts(&page)["viewers"], json!(1));
     }
 
-    /// A page of another site stays open while its name is made to lead to the server. Its questions
-    /// have the name of that site, and are refused also with the right token.
+    /// A page of another site stays open while its name is made to lead to the server. Its
+    /// questions have the name of that site, and are refused also with the right token.
     #[test]
     fn a_site_whose_name_is_rebound_gets_nothing() {
         if farside_testbed::is_left_out(BED) {

@@ -122,7 +122,8 @@ mod deep {
         browser.wait_for(&format!("document.querySelector('{PATTERN} canvas.cells')?.width == 4"));
         browser.wait_for(&format!("!document.querySelector('{PATTERN} [role=alert]').innerText"));
         browser.picture("areas");
-        // The filter finds an area, and the keyboard closes and watches it: some are watched at first.
+        // The filter finds an area, and the keyboard closes and watches it: some are watched at
+        // first.
         browser.press(&["/", "o", "w", "n", " ", "0", "\u{e004}", "\u{e007}"]);
         browser.wait_for("!document.querySelector('article[data-area=\"own 0\"]')");
         browser.press(&["\u{e007}"]);
