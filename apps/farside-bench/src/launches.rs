@@ -112,6 +112,8 @@ fn system(doing: &'static str) -> impl Fn(std::io::Error) -> BenchError {
 
 #[cfg(test)]
 mod tests {
+    use farside_testbed::{hold_still, limit};
+
     use super::*;
 
     // These tests start their own program with the name of a test.
@@ -120,7 +122,7 @@ mod tests {
     fn the_process_that_failed_is_named() {
         let results = Results::new().unwrap();
         let arguments = ["--no-such-option".to_owned()];
-        let error = run(&[1, 2], &arguments, &results, Duration::from_secs(60)).unwrap_err();
+        let error = run(&[1, 2], &arguments, &results, limit()).unwrap_err();
         assert!(matches!(&error, BenchError::Launch { who, .. } if who.contains("of group")), "{error}");
         assert!(error.to_string().contains("exit status"), "{error}");
     }
@@ -129,7 +131,7 @@ mod tests {
     fn processes_that_succeed_are_no_error() {
         let results = Results::new().unwrap();
         let arguments = ["--exact", "no::such::test"].map(str::to_owned);
-        run(&[1, 2], &arguments, &results, Duration::from_secs(60)).unwrap();
+        run(&[1, 2], &arguments, &results, limit()).unwrap();
     }
 
     #[test]
@@ -143,6 +145,6 @@ mod tests {
     #[test]
     #[ignore = "it is started by another test, which kills it"]
     fn stays() {
-        std::thread::sleep(Duration::from_secs(20));
+        hold_still();
     }
 }

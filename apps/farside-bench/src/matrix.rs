@@ -346,48 +346,52 @@ mod tests {
     }
 
     #[test]
-    fn signalling_by_itself_is_as_fast_as_by_hand() {
-        let rows = rows_of("transfer-throughput", "sim:fdr", 3);
-        let rate = |case: &str| {
-            let found = rows.iter().find(|row| row.case == format!("{case}/sim:fdr") && row.peer.is_none());
-            found.unwrap_or_else(|| panic!("{case}")).value
-        };
-        for size in ["8B", "64B", "4KiB", "64KiB", "1MiB"] {
-            // Virtual time: the same on every machine.
-            let (manual, auto) = (rate(&format!("manual/{size}")), rate(&format!("auto/{size}")));
-            assert!(auto > 0.9 * manual, "{size}: {auto} of {manual}");
-        }
-        let of_seriema = rows.iter().find(|row| row.case == "auto/4KiB/sim:fdr" && row.peer.is_some());
-        assert_eq!(of_seriema.map(|row| (row.value * 4096.0).round()), Some(5464e6));
-    }
-
-    #[test]
-    fn nothing_is_published_of_other_networks() {
-        assert!(rows("sim:aries", 1).iter().all(|row| row.peer.is_none()));
-    }
-
-    #[test]
-    fn a_search_scales_to_64_workers() {
-        let options = Options::new().operations(Some(10)).seed(1);
-        let run = |name: &str| {
-            let rows = simulated(name, "sim:fdr", options).unwrap();
-            let is_rate = |row: &&Row| row.metric == "rollouts_per_s" && row.case.ends_with("/ovfl/owner/sim:fdr");
-            rows.iter().filter(is_rate).map(|row| (row.case.clone(), row.value, row.limit)).collect::<Vec<_>>()
-        };
-        let rates = run("mcts-scaling");
-        assert_eq!(rates.first().map(|(case, ..)| &**case), Some("1x1x1/ovfl/owner/sim:fdr"));
-        assert_eq!(rates.last().map(|(case, ..)| &**case), Some("4x2x8/ovfl/owner/sim:fdr"));
-        assert!(rates.iter().all(|(_, rate, _)| *rate > 0.0));
-        // One case alone has the same limit: the rate of one worker is then simulated for it.
-        assert_eq!(run("mcts-scaling/1x1x8"), rates[1..2], "the same seed gives the same search");
-    }
-
-    #[test]
     fn rows_are_chosen_by_how_their_cases_begin() {
         let options = Options::new().quick(true).operations(Some(50));
         let chosen = simulated("invoke-throughput/send", "sim:fdr", options).unwrap();
         assert!(!chosen.is_empty() && chosen.iter().all(|row| row.case.starts_with("send")), "{chosen:?}");
         let refused = simulated("invoke-throughput/no-such", "sim:fdr", options).unwrap_err().to_string();
         assert!(refused.contains("no-such") && refused.contains("send/8B"), "{refused}");
+    }
+
+    mod deep {
+        use super::*;
+
+        #[test]
+        fn signalling_by_itself_is_as_fast_as_by_hand() {
+            let rows = rows_of("transfer-throughput", "sim:fdr", 3);
+            let rate = |case: &str| {
+                let found = rows.iter().find(|row| row.case == format!("{case}/sim:fdr") && row.peer.is_none());
+                found.unwrap_or_else(|| panic!("{case}")).value
+            };
+            for size in ["8B", "64B", "4KiB", "64KiB", "1MiB"] {
+                // Virtual time: the same on every machine.
+                let (manual, auto) = (rate(&format!("manual/{size}")), rate(&format!("auto/{size}")));
+                assert!(auto > 0.9 * manual, "{size}: {auto} of {manual}");
+            }
+            let of_seriema = rows.iter().find(|row| row.case == "auto/4KiB/sim:fdr" && row.peer.is_some());
+            assert_eq!(of_seriema.map(|row| (row.value * 4096.0).round()), Some(5464e6));
+        }
+
+        #[test]
+        fn a_search_scales_to_64_workers() {
+            let options = Options::new().operations(Some(10)).seed(1);
+            let run = |name: &str| {
+                let rows = simulated(name, "sim:fdr", options).unwrap();
+                let is_rate = |row: &&Row| row.metric == "rollouts_per_s" && row.case.ends_with("/ovfl/owner/sim:fdr");
+                rows.iter().filter(is_rate).map(|row| (row.case.clone(), row.value, row.limit)).collect::<Vec<_>>()
+            };
+            let rates = run("mcts-scaling");
+            assert_eq!(rates.first().map(|(case, ..)| &**case), Some("1x1x1/ovfl/owner/sim:fdr"));
+            assert_eq!(rates.last().map(|(case, ..)| &**case), Some("4x2x8/ovfl/owner/sim:fdr"));
+            assert!(rates.iter().all(|(_, rate, _)| *rate > 0.0));
+            // One case alone has the same limit: the rate of one worker is then simulated for it.
+            assert_eq!(run("mcts-scaling/1x1x8"), rates[1..2], "the same seed gives the same search");
+        }
+
+        #[test]
+        fn nothing_is_published_of_other_networks() {
+            assert!(rows("sim:aries", 1).iter().all(|row| row.peer.is_none()));
+        }
     }
 }

@@ -268,16 +268,15 @@ fn run(program: &'static str, command: &mut Command, time_limit: Duration) -> Re
     // alone, and the program receives one signal when this process ends. A launcher that receives
     // two stops at once and leaves its files.
     command.process_group(0);
-    let spawned = match spawn_asked(command, output[0].as_fd()) {
+    let mut running = match start(command, &output[0]) {
         Err(cause) if cause.kind() == ErrorKind::NotFound => return Ok(None),
-        spawned => spawned.map_err(failed)?,
+        running => running.map_err(failed)?,
     };
-    let mut running = Running(spawned);
     let in_time = running.has_ended_by(Instant::now() + time_limit).map_err(failed)?;
     if !in_time {
         return Err(self::failed(program, format!("it did not end within {} s", time_limit.as_secs())));
     }
-    let status = running.0.child.wait().map_err(failed)?;
+    let status = running.spawned.child.wait().map_err(failed)?;
     let mut texts = [const { Vec::new() }; 2];
     for (file, text) in output.iter_mut().zip(&mut texts) {
         file.rewind().and_then(|()| file.read_to_end(text)).map_err(failed)?;
@@ -288,20 +287,29 @@ fn run(program: &'static str, command: &mut Command, time_limit: Duration) -> Re
 
 /// A program that is asked to end before it is killed.
 #[derive(Debug)]
-struct Running(Spawned);
+struct Running {
+    spawned: Spawned,
+    /// How long it may take to end when it is asked to.
+    grace: Duration,
+}
+
+/// Starts a command, which keeps `file` open.
+fn start(command: &mut Command, file: &File) -> std::io::Result<Running> {
+    Ok(Running { spawned: spawn_asked(command, file.as_fd())?, grace: GRACE })
+}
 
 impl Running {
     fn has_ended_by(&self, deadline: Instant) -> std::io::Result<bool> {
-        let end = Interest { fd: self.0.as_fd(), writable: false };
+        let end = Interest { fd: self.spawned.as_fd(), writable: false };
         Ok(wait_ready(&[end], Some(deadline))?[0])
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if matches!(self.0.child.try_wait(), Ok(None)) && self.0.ask_to_end().is_ok() {
+        if matches!(self.spawned.child.try_wait(), Ok(None)) && self.spawned.ask_to_end().is_ok() {
             // Dropping the process kills a program that has not ended.
-            let _ = self.has_ended_by(Instant::now() + GRACE);
+            let _ = self.has_ended_by(Instant::now() + self.grace);
         }
     }
 }
@@ -345,6 +353,8 @@ fn parse(text: &str) -> Option<Vec<Metric>> {
 
 #[cfg(test)]
 mod tests {
+    use farside_testbed::{limit, wait_until};
+
     use super::*;
 
     const SHELL: Source = Source::for_mpi("a shell", "");
@@ -370,66 +380,42 @@ mod tests {
 
     #[test]
     fn outputs_of_programs_are_kept_apart() {
-        let ended = shell("echo one; echo two >&2; exit 3", Duration::from_secs(60)).unwrap().unwrap();
+        let ended = shell("echo one; echo two >&2; exit 3", limit()).unwrap().unwrap();
         assert_eq!((&*ended.printed, &*ended.complaints), ("one\n", "two\n"));
         let error = ended.check(SHELL.name).unwrap_err().to_string();
         assert!(error.contains("a shell") && error.contains("exit status: 3: two"), "{error}");
     }
 
     #[test]
-    fn a_process_past_its_time_limit_can_clean_up() {
-        let mut note = nameless("note").unwrap();
-        let script = format!(
-            "trap 'echo cleared > {}; exit' TERM; while :; do sleep 0.05; done",
-            path_of(std::process::id(), note.as_raw_fd()).display()
-        );
-        let error = shell(&script, Duration::from_secs(3)).unwrap_err();
+    fn a_process_past_its_time_limit_ends() {
+        let error = shell("while :; do sleep 0.05; done", Duration::from_millis(100)).unwrap_err();
         assert!(error.to_string().contains("did not end"), "{error}");
-        let mut text = String::new();
-        note.read_to_string(&mut text).unwrap();
-        assert_eq!(text, "cleared\n");
+    }
+
+    #[test]
+    fn a_process_that_is_asked_to_end_can_clean_up() {
+        let mut note = nameless("note").unwrap();
+        let path = path_of(std::process::id(), note.as_raw_fd());
+        let written = |note: &mut File| {
+            let mut text = String::new();
+            note.rewind().and_then(|()| note.read_to_string(&mut text)).unwrap();
+            text
+        };
+        let script = format!(
+            "trap 'echo cleared >> {0}; exit' TERM; echo ready >> {0}; while :; do sleep 0.05; done",
+            path.display()
+        );
+        let mut running = start(Command::new("sh").args(["-c", &script]).stdin(Stdio::null()), &note).unwrap();
+        running.grace = limit();
+        wait_until("the shell has set its trap", || written(&mut note) == "ready\n");
+        drop(running);
+        assert_eq!(written(&mut note), "ready\ncleared\n");
     }
 
     #[test]
     fn a_missing_program_is_not_an_error() {
         let command = &mut Command::new("no-such-program-anywhere");
-        assert!(run(SHELL.name, command, Duration::from_secs(60)).unwrap().is_none());
-    }
-
-    #[test]
-    fn every_program_says_what_its_bench_looks_for() {
-        if farside_testbed::is_left_out("peers") {
-            return;
-        }
-        let says = |source, arguments: &[&str], expected: &[(&str, &str)]| {
-            let arguments: Vec<_> = arguments.iter().map(|text| (*text).to_owned()).collect();
-            let metrics = measure(source, 2, &arguments, Options::new()).unwrap();
-            assert!(!metrics.is_empty(), "Open MPI or its headers are missing (on Debian, as root: {INSTALL})");
-            for (peer, name) in expected {
-                let found = metrics.iter().find(|metric| metric.peer.as_deref() == Some(peer) && metric.name == *name);
-                assert!(found.is_some_and(|metric| !metric.samples.is_empty()), "{peer} {name}: {metrics:?}");
-            }
-        };
-        says(FOOTPRINT, &[], &["start_bytes", "called_bytes", "talked_bytes"].map(|name| ("openmpi", name)));
-        for workload in [
-            ["histo", "3000", "100"],
-            ["ig", "3000", "100"],
-            ["gups", "1024", "4"],
-            ["randperm", "3000", "2"],
-            ["toposort", "3000", "5"],
-            ["triangles", "1000", "10"],
-        ] {
-            for form in ["agp", "exchange"] {
-                let [name, first, second] = workload;
-                for (source, peer) in [(IRREGULAR, "openmpi"), (IRREGULAR_SHMEM, "openshmem")] {
-                    says(source, &[name, form, first, second, "1"], &[(peer, "items_per_s")]);
-                }
-            }
-        }
-        let one_sided = ["openmpi-fence", "openmpi-pscw", "openmpi-passive"].map(|peer| (peer, "ns"));
-        for mode in ["read", "write"] {
-            says(PIPE, &["64", "10", "1", mode], &[&one_sided[..], &[("openmpi-send", "ns")]].concat());
-        }
+        assert!(run(SHELL.name, command, limit()).unwrap().is_none());
     }
 
     #[test]
@@ -440,6 +426,47 @@ mod tests {
                 crate::matrix::list(&crate::fabric::Fabric::Shm).iter().any(|listing| listing.name == name),
                 "{name}"
             );
+        }
+    }
+
+    mod deep {
+        use super::*;
+
+        #[test]
+        fn every_program_says_what_its_bench_looks_for() {
+            if farside_testbed::is_left_out("peers") {
+                return;
+            }
+            let says = |source, arguments: &[&str], expected: &[(&str, &str)]| {
+                let arguments: Vec<_> = arguments.iter().map(|text| (*text).to_owned()).collect();
+                let metrics = measure(source, 2, &arguments, Options::new()).unwrap();
+                assert!(!metrics.is_empty(), "Open MPI or its headers are missing (on Debian, as root: {INSTALL})");
+                for (peer, name) in expected {
+                    let found =
+                        metrics.iter().find(|metric| metric.peer.as_deref() == Some(peer) && metric.name == *name);
+                    assert!(found.is_some_and(|metric| !metric.samples.is_empty()), "{peer} {name}: {metrics:?}");
+                }
+            };
+            says(FOOTPRINT, &[], &["start_bytes", "called_bytes", "talked_bytes"].map(|name| ("openmpi", name)));
+            for workload in [
+                ["histo", "3000", "100"],
+                ["ig", "3000", "100"],
+                ["gups", "1024", "4"],
+                ["randperm", "3000", "2"],
+                ["toposort", "3000", "5"],
+                ["triangles", "1000", "10"],
+            ] {
+                for form in ["agp", "exchange"] {
+                    let [name, first, second] = workload;
+                    for (source, peer) in [(IRREGULAR, "openmpi"), (IRREGULAR_SHMEM, "openshmem")] {
+                        says(source, &[name, form, first, second, "1"], &[(peer, "items_per_s")]);
+                    }
+                }
+            }
+            let one_sided = ["openmpi-fence", "openmpi-pscw", "openmpi-passive"].map(|peer| (peer, "ns"));
+            for mode in ["read", "write"] {
+                says(PIPE, &["64", "10", "1", mode], &[&one_sided[..], &[("openmpi-send", "ns")]].concat());
+            }
         }
     }
 }

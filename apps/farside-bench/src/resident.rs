@@ -64,10 +64,10 @@ mod tests {
     #[test]
     fn memory_that_is_touched_counts() {
         let before = Resident::of_this_process().unwrap();
-        let touched = vec![1_u8; 256 << 20];
+        let touched = vec![1_u8; 64 << 20];
         let after = Resident::of_this_process().unwrap();
         // Other tests of this process may free memory at the same time.
-        assert!(after.data_bytes > before.data_bytes + (128 << 20), "{before:?} {after:?}");
+        assert!(after.data_bytes > before.data_bytes + (32 << 20), "{before:?} {after:?}");
         assert!(after.bytes > after.data_bytes, "{after:?}");
         drop(touched);
     }

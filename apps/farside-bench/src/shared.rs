@@ -127,7 +127,7 @@ pub(crate) struct Patience {
 const LOOKS_DEDICATED: u32 = 20_000;
 const LOOKS_OVERSUBSCRIBED: u32 = 20;
 /// Time after which a side gives the other up.
-const GIVE_UP: Duration = Duration::from_secs(20);
+const GIVE_UP: Duration = Duration::from_secs(120);
 
 impl Patience {
     /// The patience for `threads` threads that run at the same time.

@@ -2,6 +2,8 @@
 
 use std::process::{Command, Output};
 
+use crate::limit;
+
 /// A program with a command line, by its path.
 #[derive(Clone, Copy, Debug)]
 pub struct CommandLine(pub &'static str);
@@ -9,10 +11,12 @@ pub struct CommandLine(pub &'static str);
 impl CommandLine {
     /// Returns the command with these arguments, to be started.
     ///
-    /// Every machine has the loopback device that it uses, and nothing leaves the machine.
+    /// Every machine has the loopback device that it uses, and nothing leaves the machine. The
+    /// processes of a job wait for each other as long as tests do.
     pub fn command(self, arguments: &[&str]) -> Command {
         let mut command = Command::new(self.0);
         command.args(arguments).env_remove("FARSIDE_FABRIC").env("FARSIDE_ADDRESS", "127.0.0.1");
+        command.env("FARSIDE_TIMEOUT_S", limit().as_secs().to_string());
         command
     }
 

@@ -409,30 +409,6 @@ mod tests {
     }
 
     #[test]
-    fn open_mpi_comes_to_the_same_field() {
-        if farside_testbed::is_left_out("peers") {
-            return;
-        }
-        let (size, steps) = (33, 20);
-        let mut grid = Grid::new(size, 0..size);
-        sweep_alone(&mut grid, steps);
-        let expected = checksum(grid.sum()) as f64;
-        for (processes, overlap) in [(2, 0), (3, 1)] {
-            let arguments = [size as u64, steps, 1, overlap].map(|number| number.to_string());
-            let metrics = peers::measure(peers::STENCIL, processes, &arguments, Options::new()).unwrap();
-            let found = |name: &str| {
-                let of_peers = metrics.iter().filter(|metric| metric.name == name);
-                of_peers.map(|metric| (metric.peer.clone().unwrap(), metric.samples.clone())).collect::<Vec<_>>()
-            };
-            let ways = ["isend", "active-fence", "active-pscw", "passive"].map(|way| format!("openmpi-{way}"));
-            assert_eq!(found(CHECKSUM), ways.clone().map(|way| (way, vec![expected])));
-            let peers_with_plain = if overlap == 1 { &ways[..] } else { &[] };
-            assert!(found(PLAIN).iter().map(|(peer, _)| peer).eq(peers_with_plain));
-            assert!(found(STEP).iter().map(|(peer, _)| peer).eq(&ways));
-        }
-    }
-
-    #[test]
     fn every_case_has_a_name_of_its_own() {
         let names: Vec<_> = each_plan(&SHAPES).map(|(name, _)| name).collect();
         assert!(
@@ -440,5 +416,33 @@ mod tests {
         );
         let different: std::collections::HashSet<_> = names.iter().collect();
         assert_eq!(different.len(), names.len(), "{names:?}");
+    }
+
+    mod deep {
+        use super::*;
+
+        #[test]
+        fn open_mpi_comes_to_the_same_field() {
+            if farside_testbed::is_left_out("peers") {
+                return;
+            }
+            let (size, steps) = (33, 20);
+            let mut grid = Grid::new(size, 0..size);
+            sweep_alone(&mut grid, steps);
+            let expected = checksum(grid.sum()) as f64;
+            for (processes, overlap) in [(2, 0), (3, 1)] {
+                let arguments = [size as u64, steps, 1, overlap].map(|number| number.to_string());
+                let metrics = peers::measure(peers::STENCIL, processes, &arguments, Options::new()).unwrap();
+                let found = |name: &str| {
+                    let of_peers = metrics.iter().filter(|metric| metric.name == name);
+                    of_peers.map(|metric| (metric.peer.clone().unwrap(), metric.samples.clone())).collect::<Vec<_>>()
+                };
+                let ways = ["isend", "active-fence", "active-pscw", "passive"].map(|way| format!("openmpi-{way}"));
+                assert_eq!(found(CHECKSUM), ways.clone().map(|way| (way, vec![expected])));
+                let peers_with_plain = if overlap == 1 { &ways[..] } else { &[] };
+                assert!(found(PLAIN).iter().map(|(peer, _)| peer).eq(peers_with_plain));
+                assert!(found(STEP).iter().map(|(peer, _)| peer).eq(&ways));
+            }
+        }
     }
 }

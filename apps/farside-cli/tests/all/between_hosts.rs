@@ -6,18 +6,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use farside_testbed::netns::{Pair, Rendezvous, Side};
-use farside_testbed::{Echo, Running, is_left_out};
+use farside_testbed::{Echo, Running, deadline, is_left_out, limit, wait_until};
 
-/// More than any step takes on a very busy machine.
-const LONG: Duration = Duration::from_secs(60);
-/// Connections are complete when they have not changed for this number of looks.
-const STEADY_LOOKS: u32 = 20;
 /// A search that ends only by a failure.
-const ENDLESS: [&str; 6] = ["hex", "--plain", "--size", "5", "--seconds", "600"];
+const ENDLESS: [&str; 6] = ["hex", "--plain", "--size", "11", "--seconds", "3600"];
 /// A search that ends on its own.
 const SHORT: [&str; 7] = ["hex", "--plain", "--size", "5", "--seconds", "2", "--json"];
 /// Runs a program with a folder mounted over /dev/shm, so that a test sees only the files of its
@@ -25,6 +19,11 @@ const SHORT: [&str; 7] = ["hex", "--plain", "--size", "5", "--seconds", "2", "--
 const WITH_OWN_SHM: &str = r#"mount --bind "$0" /dev/shm && exec "$@""#;
 /// The address of rank 0. The namespaces belong to the test, so every port is free.
 const PORT: u16 = 7077;
+
+/// The deadline of a job, in seconds, that must not pass.
+fn patience() -> u32 {
+    limit().as_secs() as u32
+}
 
 /// Two hosts, and a job on them.
 struct Hosts {
@@ -76,17 +75,14 @@ impl Hosts {
     /// complete.
     fn search(&self) -> Vec<Running> {
         let mut ranks = self.start_all(&ENDLESS);
-        let deadline = Instant::now() + LONG;
         // The connections of each odd rank with each even one cross the cable.
         let (even, odd) = (self.world_size.div_ceil(2), self.world_size / 2);
-        while self.fabric_connections() < odd * even {
+        wait_until("the ranks are connected", || {
             for rank in &mut ranks {
-                assert!(rank.status().is_none() && Instant::now() < deadline, "{}", rank.failure("it does not search"));
+                assert!(rank.status().is_none(), "{}", rank.failure("it does not search"));
             }
-            thread::sleep(Duration::from_millis(20));
-        }
-        // Calls are then likely to be under way. The test also holds if they are not.
-        thread::sleep(Duration::from_millis(200));
+            self.fabric_connections() >= odd * even
+        });
         ranks
     }
 
@@ -94,7 +90,7 @@ impl Hosts {
     fn fabric_connections(&self) -> u32 {
         let mut command = self.pair.command(Side::A, "cat");
         command.args(["/proc/net/tcp", "/proc/net/tcp6"]);
-        let tables = farside_testbed::run("cat /proc/net/tcp", &mut command, LONG).unwrap();
+        let tables = farside_testbed::run("cat /proc/net/tcp", &mut command, limit()).unwrap();
         // The second and third words are the addresses of the two sides with their ports, in the
         // byte order of this machine. State 01 means established.
         let (other, port) =
@@ -106,24 +102,9 @@ impl Hosts {
         tables.lines().filter(is_fabric).count() as u32
     }
 
-    /// Waits until the ranks are connected and make no further connection. A connection that is
-    /// being made when the cable is cut fails at once, because it finds no route. An established
-    /// connection goes on when the cable is mended.
-    fn await_connections(&self) {
-        let deadline = Instant::now() + LONG;
-        let (mut before, mut looks) = (0, 0);
-        while looks < STEADY_LOOKS {
-            assert!(Instant::now() < deadline, "the ranks do not find each other");
-            let now = self.fabric_connections();
-            looks = if now > 0 && now == before { looks + 1 } else { 0 };
-            before = now;
-            thread::sleep(Duration::from_millis(5));
-        }
-    }
-
     /// Waits for the end of all ranks, and asserts that they left nothing.
     fn ends(self, mut ranks: Vec<Running>) -> Vec<Report> {
-        let deadline = Instant::now() + LONG;
+        let deadline = deadline();
         let wait = |rank: &mut Running| {
             let status = rank.wait(deadline).unwrap_or_else(|failure| panic!("{failure}"));
             Report { status: status.code(), text: rank.printed() }
@@ -163,127 +144,153 @@ fn assert_failed(report: &Report, words: &[&str]) {
     }
 }
 
-#[test]
-fn ranks_on_two_hosts_print_one_result() {
-    for world_size in [2, 4] {
-        let Some(hosts) = Hosts::new("result", world_size, 30) else { return };
-        let ranks = hosts.start_all(&SHORT);
-        let reports = hosts.ends(ranks);
-        assert!(reports.iter().all(|report| report.status == Some(0)), "{reports:?}");
-        assert!(reports[0].text.contains(&format!("\"processes\":{world_size},")), "{reports:?}");
-        assert!(reports[1..].iter().all(|report| report.text.is_empty()), "{reports:?}");
-    }
-}
+mod deep {
+    use super::*;
 
-#[test]
-fn a_killed_rank_is_named() {
-    for world_size in [2, 4] {
-        let Some(hosts) = Hosts::new("killed", world_size, 30) else { return };
-        let mut ranks = hosts.search();
-        ranks[1].kill();
-        let reports = hosts.ends(ranks);
-        assert_eq!(reports[1].status, None);
-        assert_failed(&reports[0], &["farside: error: process 1 failed"]);
-        // Process 0 printed the error for all.
-        reports[2..].iter().for_each(|report| assert_failed(report, &[]));
-        assert!(reports[1..].iter().all(|report| report.text.is_empty()), "{reports:?}");
-    }
-}
-
-#[test]
-fn without_process_0_the_others_say_that_it_is_gone() {
-    for world_size in [2, 4] {
-        let Some(hosts) = Hosts::new("coordinator", world_size, 30) else { return };
-        let mut ranks = hosts.search();
-        ranks[0].kill();
-        let reports = hosts.ends(ranks);
-        assert_eq!(reports[0].status, None);
-        reports[1..].iter().for_each(|report| assert_failed(report, &["process 0, which coordinates it, is gone"]));
-    }
-}
-
-#[test]
-fn a_cut_cable_ends_both_sides_and_each_names_the_other() {
-    for world_size in [2, 4] {
-        let Some(hosts) = Hosts::new("cut", world_size, 30) else { return };
-        let ranks = hosts.search();
-        hosts.pair.cut().unwrap();
-        let reports = hosts.ends(ranks);
-        assert_failed(&reports[0], &[" failed: its connection with process 0 ended", "the network was cut"]);
-        let is_named = |rank: u32| reports[0].text.contains(&format!("process {rank} failed: "));
-        assert!(is_named(1) || is_named(3), "{reports:?}");
-        let broke = ["the connection with process 0, which coordinates it, broke"];
-        for (rank, report) in reports.iter().enumerate().skip(1) {
-            assert_failed(report, if rank % 2 == 1 { &broke } else { &[] });
+    #[test]
+    fn ranks_on_two_hosts_print_one_result() {
+        for world_size in [2, 4] {
+            let Some(hosts) = Hosts::new("result", world_size, patience()) else { return };
+            let ranks = hosts.start_all(&SHORT);
+            let reports = hosts.ends(ranks);
+            assert!(reports.iter().all(|report| report.status == Some(0)), "{reports:?}");
+            assert!(reports[0].text.contains(&format!("\"processes\":{world_size},")), "{reports:?}");
+            assert!(reports[1..].iter().all(|report| report.text.is_empty()), "{reports:?}");
         }
     }
+
+    #[test]
+    fn a_killed_rank_is_named() {
+        for world_size in [2, 4] {
+            let Some(hosts) = Hosts::new("killed", world_size, patience()) else { return };
+            let mut ranks = hosts.search();
+            ranks[1].kill();
+            let reports = hosts.ends(ranks);
+            assert_eq!(reports[1].status, None);
+            assert_failed(&reports[0], &["farside: error: process 1 failed"]);
+            // Process 0 printed the error for all.
+            reports[2..].iter().for_each(|report| assert_failed(report, &[]));
+            assert!(reports[1..].iter().all(|report| report.text.is_empty()), "{reports:?}");
+        }
+    }
+
+    #[test]
+    fn without_process_0_the_others_say_that_it_is_gone() {
+        for world_size in [2, 4] {
+            let Some(hosts) = Hosts::new("coordinator", world_size, patience()) else { return };
+            let mut ranks = hosts.search();
+            ranks[0].kill();
+            let reports = hosts.ends(ranks);
+            assert_eq!(reports[0].status, None);
+            reports[1..].iter().for_each(|report| assert_failed(report, &["process 0, which coordinates it, is gone"]));
+        }
+    }
+
+    #[test]
+    fn a_cut_cable_ends_both_sides_and_each_names_the_other() {
+        for world_size in [2, 4] {
+            let Some(hosts) = Hosts::new("cut", world_size, 30) else { return };
+            let ranks = hosts.search();
+            hosts.pair.cut().unwrap();
+            let reports = hosts.ends(ranks);
+            assert_failed(&reports[0], &[" failed: its connection with process 0 ended", "the network was cut"]);
+            let is_named = |rank: u32| reports[0].text.contains(&format!("process {rank} failed: "));
+            assert!(is_named(1) || is_named(3), "{reports:?}");
+            let broke = ["the connection with process 0, which coordinates it, broke"];
+            for (rank, report) in reports.iter().enumerate().skip(1) {
+                assert_failed(report, if rank % 2 == 1 { &broke } else { &[] });
+            }
+        }
+    }
+
+    #[test]
+    fn a_cable_that_is_cut_before_the_start_is_an_address_that_is_not_reached() {
+        let Some(hosts) = Hosts::new("cut-before", 2, 3) else { return };
+        hosts.pair.cut().unwrap();
+        let ranks = hosts.start_all(&ENDLESS);
+        let reports = hosts.ends(ranks);
+        assert_failed(&reports[0], &["of 2 processes, process 1 did not join the job within 3s"]);
+        let address = format!("did not reach process 0 at {}:{PORT}", Side::A.address());
+        assert_failed(&reports[1], &[&address, "MASTER_ADDR", "firewall"]);
+    }
+
+    #[test]
+    fn an_address_that_others_cannot_reach_is_named() {
+        let Some(hosts) = Hosts::new("address", 2, patience()) else { return };
+        let first = hosts.start(0, &ENDLESS);
+        let mut second = hosts.command(1, &ENDLESS);
+        second.env("FARSIDE_ADDRESS", "127.0.0.1");
+        let reports = hosts.ends(vec![first, Hosts::start_with(1, second)]);
+        let words = ["an address that only its own machine can reach", "FARSIDE_ADDRESS"];
+        assert_failed(&reports[0], &words);
+        assert_eq!(reports[1].status, Some(1), "{reports:?}");
+    }
+
+    #[test]
+    fn a_process_with_another_secret_is_turned_away() {
+        let Some(hosts) = Hosts::new("secret", 2, 15) else { return };
+        let first = hosts.start(0, &ENDLESS);
+        let mut intruder = hosts.command(1, &ENDLESS);
+        intruder.env("FARSIDE_SECRET", "guess");
+        let intruder = Hosts::start_with(1, intruder);
+        let reports = hosts.ends(vec![first, intruder]);
+        assert_failed(&reports[0], &["process 1 did not join", "turned away", "another FARSIDE_SECRET"]);
+        assert_failed(&reports[1], &["have different secrets", "FARSIDE_SECRET"]);
+    }
+
+    #[test]
+    fn a_missing_rank_is_named() {
+        let Some(hosts) = Hosts::new("absent", 3, 15) else { return };
+        let ranks = [0, 1].map(|rank| hosts.start(rank, &ENDLESS));
+        let reports = hosts.ends(ranks.into());
+        assert_failed(&reports[0], &["of 3 processes, process 2 did not join the job within 15s"]);
+        assert_failed(&reports[1], &[]);
+    }
+
+    #[test]
+    fn a_port_in_use_is_named_with_the_remedy() {
+        let Some(hosts) = Hosts::new("port", 2, 3) else { return };
+        // Both processes are rank 0. The one that listens first makes the kernel refuse the other. If
+        // both listen at the same moment, the kernel may refuse both.
+        let ranks = [0, 0].map(|rank| hosts.start(rank, &ENDLESS));
+        let reports = hosts.ends(ranks.into());
+        let port = format!("cannot listen at port {PORT}");
+        let refused: Vec<_> = reports.iter().filter(|report| report.text.contains(&port)).collect();
+        assert!(!refused.is_empty(), "{reports:?}");
+        refused.iter().for_each(|report| assert_failed(report, &["set FARSIDE_PORT"]));
+    }
 }
 
-#[test]
-fn a_cable_that_is_mended_in_time_ends_no_rank() {
-    let Some(hosts) = Hosts::new("mended", 2, 30) else { return };
-    let ranks = hosts.start_all(&SHORT);
-    hosts.await_connections();
-    hosts.pair.cut().unwrap();
-    thread::sleep(Duration::from_millis(300));
-    hosts.pair.reconnect().unwrap();
-    let reports = hosts.ends(ranks);
-    assert!(reports.iter().all(|report| report.status == Some(0)), "{reports:?}");
-}
+mod timing {
+    use std::thread::sleep;
+    use std::time::Duration;
 
-#[test]
-fn a_cable_that_is_cut_before_the_start_is_an_address_that_is_not_reached() {
-    let Some(hosts) = Hosts::new("cut-before", 2, 3) else { return };
-    hosts.pair.cut().unwrap();
-    let ranks = hosts.start_all(&ENDLESS);
-    let reports = hosts.ends(ranks);
-    assert_failed(&reports[0], &["of 2 processes, process 1 did not join the job within 3s"]);
-    let address = format!("did not reach process 0 at {}:{PORT}", Side::A.address());
-    assert_failed(&reports[1], &[&address, "MASTER_ADDR", "firewall"]);
-}
+    use super::*;
 
-#[test]
-fn an_address_that_others_cannot_reach_is_named() {
-    let Some(hosts) = Hosts::new("address", 2, 10) else { return };
-    let first = hosts.start(0, &ENDLESS);
-    let mut second = hosts.command(1, &ENDLESS);
-    second.env("FARSIDE_ADDRESS", "127.0.0.1");
-    let reports = hosts.ends(vec![first, Hosts::start_with(1, second)]);
-    let words = ["an address that only its own machine can reach", "FARSIDE_ADDRESS"];
-    assert_failed(&reports[0], &words);
-    assert_eq!(reports[1].status, Some(1), "{reports:?}");
-}
+    impl Hosts {
+        /// Waits until the ranks are connected and make no further connection. A connection that is
+        /// being made when the cable is cut fails at once, because it finds no route. An established
+        /// connection goes on when the cable is mended.
+        fn await_connections(&self) {
+            let (mut before, mut looks) = (0, 0);
+            wait_until("the connections no longer change", || {
+                let now = self.fabric_connections();
+                looks = if now > 0 && now == before { looks + 1 } else { 0 };
+                before = now;
+                looks == 20
+            });
+        }
+    }
 
-#[test]
-fn a_process_with_another_secret_is_turned_away() {
-    let Some(hosts) = Hosts::new("secret", 2, 3) else { return };
-    let first = hosts.start(0, &ENDLESS);
-    let mut intruder = hosts.command(1, &ENDLESS);
-    intruder.env("FARSIDE_SECRET", "guess");
-    let intruder = Hosts::start_with(1, intruder);
-    let reports = hosts.ends(vec![first, intruder]);
-    assert_failed(&reports[0], &["process 1 did not join", "turned away", "another FARSIDE_SECRET"]);
-    assert_failed(&reports[1], &["have different secrets", "FARSIDE_SECRET"]);
-}
-
-#[test]
-fn a_missing_rank_is_named() {
-    let Some(hosts) = Hosts::new("absent", 3, 3) else { return };
-    let ranks = [0, 1].map(|rank| hosts.start(rank, &ENDLESS));
-    let reports = hosts.ends(ranks.into());
-    assert_failed(&reports[0], &["of 3 processes, process 2 did not join the job within 3s"]);
-    assert_failed(&reports[1], &[]);
-}
-
-#[test]
-fn a_port_in_use_is_named_with_the_remedy() {
-    let Some(hosts) = Hosts::new("port", 2, 3) else { return };
-    // Both processes are rank 0. The one that listens first makes the kernel refuse the other. If
-    // both listen at the same moment, the kernel may refuse both.
-    let ranks = [0, 0].map(|rank| hosts.start(rank, &ENDLESS));
-    let reports = hosts.ends(ranks.into());
-    let port = format!("cannot listen at port {PORT}");
-    let refused: Vec<_> = reports.iter().filter(|report| report.text.contains(&port)).collect();
-    assert!(!refused.is_empty(), "{reports:?}");
-    refused.iter().for_each(|report| assert_failed(report, &["set FARSIDE_PORT"]));
+    #[test]
+    fn a_cable_that_is_mended_in_time_ends_no_rank() {
+        let Some(hosts) = Hosts::new("mended", 2, 30) else { return };
+        let ranks = hosts.start_all(&SHORT);
+        hosts.await_connections();
+        hosts.pair.cut().unwrap();
+        sleep(Duration::from_millis(300));
+        hosts.pair.reconnect().unwrap();
+        let reports = hosts.ends(ranks);
+        assert!(reports.iter().all(|report| report.status == Some(0)), "{reports:?}");
+    }
 }

@@ -4,16 +4,13 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use farside_testbed::browser::{BED, Browser};
-use farside_testbed::{ended_with_us, is_left_out};
+use farside_testbed::{ended_with_us, is_left_out, wait_until};
 use serde_json::json;
 
 use crate::inspect::FARSIDE;
 
-/// More than any step takes on a very busy machine.
-const LONG: Duration = Duration::from_secs(60);
 /// The sides of the window, and of a phone.
 const WINDOW: (u32, u32) = (900, 760);
 const PHONE: (u32, u32) = (390, 440);
@@ -100,112 +97,109 @@ fn draw(browser: &Browser, value: u32, cells: &[(u32, u32)]) {
 
 /// Waits until the plate has some temperature at a cell.
 fn wait_for_heat(browser: &Browser, row: u32, column: u32, is_reached: impl Fn(f64) -> bool) {
-    let until = Instant::now() + LONG;
-    loop {
-        let heat = value(browser, "temperature", row, column);
-        if is_reached(heat) {
+    wait_until("the plate has this temperature", || is_reached(value(browser, "temperature", row, column)));
+}
+
+mod deep {
+    use super::*;
+
+    #[test]
+    fn the_source_of_the_heat_plate_is_moved_by_mouse() {
+        if is_left_out(BED) {
             return;
         }
-        assert!(Instant::now() < until, "[{row}, {column}] has {heat}");
-        std::thread::sleep(Duration::from_millis(50));
+        let heat = Path::new(FARSIDE.0).with_file_name("examples").join("heat");
+        assert!(
+            heat.exists(),
+            "{} is missing: build it with `cargo build -p farside-inspect --examples`",
+            heat.display()
+        );
+        let browser = Browser::start(WINDOW.0, WINDOW.1);
+        let mut command = ended_with_us(FARSIDE.0);
+        let served = Served::start(command.args(["run", "-n", "2", "--inspect"]).arg(heat).env("FARSIDE_JOB", "heat"));
+        browser.open(&served.url);
+        watch(&browser, "temperature");
+        browser.wait_for(&format!("document.querySelector('{} canvas.cells')?.width == 128", card("temperature")));
+        watch(&browser, "source");
+        ["mean", "rate"].iter().for_each(|area| close(&browser, area));
+        browser.wait_for(&format!("document.querySelector('{} canvas.cells')?.width == 128", card("source")));
+        browser.click(&format!("{} button[aria-pressed]", card("source")));
+        let square = |top: u32, left: u32| -> Vec<(u32, u32)> {
+            (0..3).flat_map(|row| (0..3).map(move |column| (top + row, left + column))).collect()
+        };
+        draw(&browser, 255, &square(90, 30));
+        wait_for_heat(&browser, 91, 31, |heat| heat == 255.0);
+        wait_for_heat(&browser, 91, 36, |heat| heat > 100.0);
+        // The source is taken away and set elsewhere: the plate cools down there, and warms up here.
+        draw(&browser, 0, &square(90, 30));
+        draw(&browser, 255, &square(70, 95));
+        wait_for_heat(&browser, 71, 96, |heat| heat == 255.0);
+        wait_for_heat(&browser, 91, 31, |heat| heat < 100.0);
+        show(&browser, "temperature");
+        browser.picture("heat");
+        browser.narrow(PHONE.0, PHONE.1);
+        browser.wait_for(&format!("window.innerWidth == {}", PHONE.0));
+        assert_eq!(browser.run("return document.documentElement.scrollWidth <= window.innerWidth"), json!(true));
+        wait_for_heat(&browser, 71, 96, |heat| heat == 255.0);
+        show(&browser, "temperature");
+        browser.picture("heat-phone");
+        assert_eq!(browser.complaints(), Vec::<String>::new());
     }
-}
 
-#[test]
-fn the_source_of_the_heat_plate_is_moved_by_mouse() {
-    if is_left_out(BED) {
-        return;
+    #[test]
+    fn a_search_of_hex_is_looked_into() {
+        if is_left_out(BED) {
+            return;
+        }
+        let browser = Browser::start(WINDOW.0, WINDOW.1);
+        let mut command = ended_with_us(FARSIDE.0);
+        // A board that is too large to be solved in this time.
+        let words = ["hex", "--plain", "--size", "9", "--seconds", "3600", "--moves", "e5 d6 f4", "--inspect"];
+        let served = Served::start(command.args(words).env("FARSIDE_JOB", "hex"));
+        browser.open(&served.url);
+        browser.wait_for("document.querySelector('#areas button[data-area=board]')");
+        watch(&browser, "board");
+        let facts = |area: &str| format!("document.querySelector('{} .facts').innerText", card(area));
+        browser.wait_for(&format!("{}.includes('to move')", facts("board")));
+        watch(&browser, "tree");
+        // The rate of the search, and the constant that its slider sets.
+        let rate = "rollouts a second";
+        watch(&browser, rate);
+        watch(&browser, "exploration");
+        let number = |area: &str| format!("document.querySelector('{} .big').innerText", card(area));
+        browser.wait_for(&format!("parseFloat({}) > 0", number(rate)));
+        browser.wait_for(&format!("!['', '2'].includes({})", number("exploration")));
+        let slider = format!("{} input[type=range]", card("exploration"));
+        browser.run(&format!("document.querySelector('{slider}').focus()"));
+        // The key End moves it to its highest value. What the page then shows comes from the job.
+        browser.press(&["\u{e010}"]);
+        browser.wait_for(&format!("{} == '2'", number("exploration")));
+        let job = browser.run("return document.querySelector('#job').value");
+        let taken = FARSIDE.printed(&["inspect", "get", "exploration", "--job", job.as_str().unwrap()]);
+        assert_eq!(taken.lines().last(), Some("2"), "{taken}");
+        // No step is published, so none can be stayed at.
+        let pause = "document.querySelector('#pause')";
+        browser.wait_for(&format!("{pause}.title.includes('cannot be paused')"));
+        browser.click("#pause");
+        browser.wait_for(
+            "document.querySelector('#state.wrong')?.innerText.includes('none of its workers publishes steps')",
+        );
+        assert_eq!(browser.run(&format!("return {pause}.getAttribute('aria-pressed')")), json!("false"));
+        let words = ["cannot be paused", "publish a view at each step"];
+        FARSIDE.assert_refused(&["inspect", "pause", "--job", job.as_str().unwrap()], 1, &words);
+        // Both have no room in the picture.
+        ["exploration", rate].iter().for_each(|area| close(&browser, area));
+        browser.wait_for(&format!("/owners 0, 1/.test({})", facts("tree")));
+        // The expected line has some moves.
+        browser.wait_for(&format!("/expected( [a-i][1-9])+/.test({})", facts("board")));
+        browser.run("scrollTo(0, 0)");
+        browser.picture("hex");
+        browser.narrow(PHONE.0, PHONE.1);
+        browser.wait_for(&format!("window.innerWidth == {}", PHONE.0));
+        assert_eq!(browser.run("return document.documentElement.scrollWidth <= window.innerWidth"), json!(true));
+        browser.wait_for(&format!("{}.includes('to move')", facts("board")));
+        show(&browser, "board");
+        browser.picture("hex-phone");
+        assert_eq!(browser.complaints(), Vec::<String>::new());
     }
-    let heat = Path::new(FARSIDE.0).with_file_name("examples").join("heat");
-    assert!(heat.exists(), "{} is missing: build it with `cargo build -p farside-inspect --examples`", heat.display());
-    let browser = Browser::start(WINDOW.0, WINDOW.1);
-    let begun = Instant::now();
-    let mut command = ended_with_us(FARSIDE.0);
-    let served = Served::start(command.args(["run", "-n", "2", "--inspect"]).arg(heat).env("FARSIDE_JOB", "heat"));
-    browser.open(&served.url);
-    watch(&browser, "temperature");
-    browser.wait_for(&format!("document.querySelector('{} canvas.cells')?.width == 128", card("temperature")));
-    eprintln!("the first picture of the plate came {:.2} s after the command", begun.elapsed().as_secs_f64());
-    watch(&browser, "source");
-    ["mean", "rate"].iter().for_each(|area| close(&browser, area));
-    browser.wait_for(&format!("document.querySelector('{} canvas.cells')?.width == 128", card("source")));
-    browser.click(&format!("{} button[aria-pressed]", card("source")));
-    let square = |top: u32, left: u32| -> Vec<(u32, u32)> {
-        (0..3).flat_map(|row| (0..3).map(move |column| (top + row, left + column))).collect()
-    };
-    draw(&browser, 255, &square(90, 30));
-    wait_for_heat(&browser, 91, 31, |heat| heat == 255.0);
-    wait_for_heat(&browser, 91, 36, |heat| heat > 100.0);
-    // The source is taken away and set elsewhere: the plate cools down there, and warms up here.
-    draw(&browser, 0, &square(90, 30));
-    draw(&browser, 255, &square(70, 95));
-    wait_for_heat(&browser, 71, 96, |heat| heat == 255.0);
-    wait_for_heat(&browser, 91, 31, |heat| heat < 100.0);
-    show(&browser, "temperature");
-    browser.picture("heat");
-    browser.narrow(PHONE.0, PHONE.1);
-    browser.wait_for(&format!("window.innerWidth == {}", PHONE.0));
-    assert_eq!(browser.run("return document.documentElement.scrollWidth <= window.innerWidth"), json!(true));
-    wait_for_heat(&browser, 71, 96, |heat| heat == 255.0);
-    show(&browser, "temperature");
-    browser.picture("heat-phone");
-    assert_eq!(browser.complaints(), Vec::<String>::new());
-}
-
-#[test]
-fn a_search_of_hex_is_looked_into() {
-    if is_left_out(BED) {
-        return;
-    }
-    let browser = Browser::start(WINDOW.0, WINDOW.1);
-    let begun = Instant::now();
-    let mut command = ended_with_us(FARSIDE.0);
-    // A board that is too large to be solved in this time.
-    let words = ["hex", "--plain", "--size", "9", "--seconds", "120", "--moves", "e5 d6 f4", "--inspect"];
-    let served = Served::start(command.args(words).env("FARSIDE_JOB", "hex"));
-    browser.open(&served.url);
-    browser.wait_for("document.querySelector('#areas button[data-area=board]')");
-    watch(&browser, "board");
-    let facts = |area: &str| format!("document.querySelector('{} .facts').innerText", card(area));
-    browser.wait_for(&format!("{}.includes('to move')", facts("board")));
-    eprintln!("the first picture of the board came {:.2} s after the command", begun.elapsed().as_secs_f64());
-    watch(&browser, "tree");
-    // The rate of the search, and the constant that its slider sets.
-    let rate = "rollouts a second";
-    watch(&browser, rate);
-    watch(&browser, "exploration");
-    let number = |area: &str| format!("document.querySelector('{} .big').innerText", card(area));
-    browser.wait_for(&format!("parseFloat({}) > 0", number(rate)));
-    browser.wait_for(&format!("!['', '2'].includes({})", number("exploration")));
-    let slider = format!("{} input[type=range]", card("exploration"));
-    browser.run(&format!("document.querySelector('{slider}').focus()"));
-    // The key End moves it to its highest value. What the page then shows comes from the job.
-    browser.press(&["\u{e010}"]);
-    browser.wait_for(&format!("{} == '2'", number("exploration")));
-    let job = browser.run("return document.querySelector('#job').value");
-    let taken = FARSIDE.printed(&["inspect", "get", "exploration", "--job", job.as_str().unwrap()]);
-    assert_eq!(taken.lines().last(), Some("2"), "{taken}");
-    // No step is published, so none can be stayed at.
-    let pause = "document.querySelector('#pause')";
-    browser.wait_for(&format!("{pause}.title.includes('cannot be paused')"));
-    browser.click("#pause");
-    browser
-        .wait_for("document.querySelector('#state.wrong')?.innerText.includes('none of its workers publishes steps')");
-    assert_eq!(browser.run(&format!("return {pause}.getAttribute('aria-pressed')")), json!("false"));
-    let words = ["cannot be paused", "publish a view at each step"];
-    FARSIDE.assert_refused(&["inspect", "pause", "--job", job.as_str().unwrap()], 1, &words);
-    // Both have no room in the picture.
-    ["exploration", rate].iter().for_each(|area| close(&browser, area));
-    browser.wait_for(&format!("/owners 0, 1/.test({})", facts("tree")));
-    // The expected line has some moves.
-    browser.wait_for(&format!("/expected( [a-i][1-9])+/.test({})", facts("board")));
-    browser.run("scrollTo(0, 0)");
-    browser.picture("hex");
-    browser.narrow(PHONE.0, PHONE.1);
-    browser.wait_for(&format!("window.innerWidth == {}", PHONE.0));
-    assert_eq!(browser.run("return document.documentElement.scrollWidth <= window.innerWidth"), json!(true));
-    browser.wait_for(&format!("{}.includes('to move')", facts("board")));
-    show(&browser, "board");
-    browser.picture("hex-phone");
-    assert_eq!(browser.complaints(), Vec::<String>::new());
 }

@@ -4,14 +4,14 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::{Duration, Instant};
 
-/// More time than any step takes on a busy machine.
-const WATCHDOG: Duration = Duration::from_secs(60);
+use farside_testbed::{CommandLine, limit, wait_for};
+
+const FARSIDE: CommandLine = CommandLine(env!("CARGO_BIN_EXE_farside"));
 
 fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_farside"));
-    command.args(["hex", "htp"]).args(arguments).env_remove("FARSIDE_FABRIC");
+    let mut command = FARSIDE.command(&["hex", "htp"]);
+    command.args(arguments);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -37,7 +37,7 @@ fn answered(arguments: &[&str], input: &str) -> String {
     String::from_utf8(output.stdout).expect("answers are text")
 }
 
-/// An engine that is sent one command at a time.
+/// An engine that is sent one command at a time. It ends with this.
 struct Conversation {
     engine: Child,
     stdin: Option<ChildStdin>,
@@ -62,7 +62,7 @@ impl Conversation {
     fn block(&mut self) -> String {
         let mut block = String::new();
         loop {
-            match self.lines.recv_timeout(WATCHDOG).expect("the engine answers").as_str() {
+            match self.lines.recv_timeout(limit()).expect("the engine answers").as_str() {
                 "" => return block,
                 line => block = block + line + "\n",
             }
@@ -76,46 +76,49 @@ impl Conversation {
         block.strip_prefix("= ").unwrap_or_else(|| panic!("{line}: {block}")).trim_end().into()
     }
 
-    /// What an analysis rests on.
+    /// Returns the next block that shows no search.
+    fn answer(&mut self) -> String {
+        loop {
+            let block = self.block();
+            if !block.starts_with("gogui-gfx:\n") {
+                return block;
+            }
+        }
+    }
+
+    /// Returns the number of rollouts on which an analysis rests.
     fn rollouts(&mut self, color: &str) -> u64 {
         self.send(&format!("gogui-gfx-analyze {color}\n"));
-        let blocks = [self.block(), self.block()];
-        let count = blocks[1].split(" rollouts").next().and_then(|text| text.rsplit(' ').next());
-        count.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("{blocks:?}"))
+        // A search that takes long is shown before its answer.
+        let answer = self.answer();
+        let count = answer.split(" rollouts").next().and_then(|text| text.rsplit(' ').next());
+        count.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("{answer}"))
     }
 
     /// Waits until the command has ended by itself.
     fn end(mut self) -> (ExitStatus, String) {
-        let begin = Instant::now();
-        let status = loop {
-            match self.engine.try_wait().expect("it can be waited for") {
-                Some(status) => break status,
-                None if begin.elapsed() > WATCHDOG => {
-                    let _ = self.engine.kill();
-                    panic!("the engine does not end");
-                }
-                None => thread::sleep(Duration::from_millis(10)),
-            }
-        };
+        let status = wait_for("the engine ends", || self.engine.try_wait().expect("it can be waited for"));
         let mut complaints = String::new();
         let _ = self.engine.stderr.take().expect("it is piped").read_to_string(&mut complaints);
         (status, complaints)
     }
 
     fn processes(&self, count: usize) -> Vec<u32> {
-        let begin = Instant::now();
-        loop {
-            let pid = self.engine.id();
-            let listed =
-                Command::new("ps").args(["-o", "pid=", "--ppid", &pid.to_string()]).output().expect("there is a `ps`");
-            let text = String::from_utf8_lossy(&listed.stdout).into_owned();
+        wait_for("all processes run", || {
+            let pid = self.engine.id().to_string();
+            let listed = Command::new("ps").args(["-o", "pid=", "--ppid", &pid]).output().expect("there is a `ps`");
+            let text = String::from_utf8_lossy(&listed.stdout);
             let found: Vec<u32> = text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect();
-            if found.len() == count {
-                return found;
-            }
-            assert!(begin.elapsed() < WATCHDOG, "{count} processes are missing: {text}");
-            thread::sleep(Duration::from_millis(10));
-        }
+            (found.len() == count).then_some(found)
+        })
+    }
+}
+
+impl Drop for Conversation {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.engine.kill();
+        let _ = self.engine.wait();
     }
 }
 
@@ -184,12 +187,7 @@ fn a_search_is_shown_and_interrupted() {
             assert!(block.starts_with("gogui-gfx:\nuct\nVAR B "), "{block}");
         }
         talk.send("# interrupt\n");
-        let answer = loop {
-            let block = talk.block();
-            if !block.starts_with("gogui-gfx:\n") {
-                break block;
-            }
-        };
+        let answer = talk.answer();
         assert!(answer.starts_with("= ") && answer.len() > 3, "{answer}");
         assert_eq!(talk.ask("name"), "Farside");
         // The end of the input ends the last command.
@@ -265,10 +263,8 @@ fn invalid_arguments_are_refused() {
         assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{arguments:?}: {complaints}");
         assert!(complaints.contains(word), "{arguments:?}: {complaints}");
     }
-    let output = Command::new(env!("CARGO_BIN_EXE_farside")).args(["hex", "--size", "5", "htp"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    let help = Command::new(env!("CARGO_BIN_EXE_farside")).args(["hex", "htp", "--help"]).output().unwrap();
-    assert!(help.status.success() && String::from_utf8_lossy(&help.stdout).contains("HexGui"));
+    FARSIDE.assert_refused(&["hex", "--size", "5", "htp"], 2, &[]);
+    assert!(FARSIDE.printed(&["hex", "htp", "--help"]).contains("HexGui"));
 }
 
 /// `FARSIDE_FABRIC` does not conflict with the subcommand.

@@ -5,10 +5,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
 use farside_testbed::netns::{Pair, Side};
-use farside_testbed::{CommandLine, Echo, Running, ended_with_us, is_left_out};
+use farside_testbed::{CommandLine, Echo, Running, deadline, ended_with_us, is_left_out, wait_for, wait_until};
 use serde_json::Value;
 
 const FARSIDE: CommandLine = CommandLine(env!("CARGO_BIN_EXE_farside"));
@@ -59,14 +58,7 @@ impl Server {
     fn end(mut self, signal: &str) -> Option<i32> {
         let process = self.process.id().to_string();
         assert!(Command::new("kill").args([signal, &process]).status().unwrap().success());
-        let until = Instant::now() + Duration::from_secs(60);
-        loop {
-            if let Some(status) = self.process.try_wait().unwrap() {
-                return status.code();
-            }
-            assert!(Instant::now() < until, "the server does not end");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_for("the server ends", || self.process.try_wait().unwrap()).code()
     }
 }
 
@@ -108,14 +100,14 @@ fn values_are_put_and_got() {
     let server = Server::start(&[&address, "--dir", &dir]);
     assert_eq!(server.line, format!("serving {dir} at {address}\n"));
     let (from, to) = (folder.file("from"), folder.file("to"));
-    let value: Vec<u8> = (0..20_000_000_u32).map(|number| (number >> 8) as u8 ^ number as u8).collect();
+    let value: Vec<u8> = (0..2_000_000_u32).map(|number| (number >> 8) as u8 ^ number as u8).collect();
     fs::write(&from, &value).unwrap();
-    assert_eq!(stdout(&["put", &address, "a/big", &from]), "stored a/big: 20000000 bytes\n");
-    assert_eq!(stdout(&["get", &address, "a/big", &to]), format!("{to}: 20000000 bytes\n"));
+    assert_eq!(stdout(&["put", &address, "a/big", &from]), "stored a/big: 2000000 bytes\n");
+    assert_eq!(stdout(&["get", &address, "a/big", &to]), format!("{to}: 2000000 bytes\n"));
     assert!(fs::read(&to).unwrap() == value);
     assert!(kv(&["get", &address, "a/big"]).stdout == value);
-    put_bytes(&address, "a/piped", &value[..9_000_000]);
-    assert!(kv(&["get", &address, "a/piped", "-"]).stdout == value[..9_000_000]);
+    put_bytes(&address, "a/piped", &value[..900_000]);
+    assert!(kv(&["get", &address, "a/piped", "-"]).stdout == value[..900_000]);
     put_bytes(&address, "b", b"small");
     assert_eq!(stdout(&["get", &address, "b"]), "small");
     put_bytes(&address, "b\n", b"");
@@ -141,46 +133,22 @@ fn values_are_put_and_got() {
     assert_eq!(server.end("-INT"), Some(0));
 }
 
-/// A long transfer shows its progress where there is a terminal.
-#[test]
-fn progress_is_shown_on_a_terminal() {
-    let folder = Folder::new("progress");
-    let address = format!("shm:{}", unique("progress"));
-    let _server = Server::start(&[&address, "--memory"]);
-    let (from, to) = (folder.file("from"), folder.file("to"));
-    fs::write(&from, vec![7; 64 << 20]).unwrap();
-    for words in [["put", &address, "long", &from], ["get", &address, "long", &to]] {
-        // `script` runs a command on a terminal of its own.
-        let line = format!("{} kv {}", FARSIDE.0, words.join(" "));
-        let shown = ended_with_us("script").args(["-qec", &line, "/dev/null"]).env("TERM", "xterm").output();
-        let Ok(shown) = shown else {
-            eprintln!("left out: progress_is_shown_on_a_terminal: it needs `script`");
-            return;
-        };
-        let text = String::from_utf8_lossy(&shown.stdout);
-        assert!(shown.status.success() && text.contains("/64.00 MiB"), "{text:?}");
-    }
-    assert_eq!(fs::metadata(&to).unwrap().len(), 64 << 20);
-    // Elsewhere it is silent.
-    assert!(kv(&["put", &address, "long", &from]).stderr.is_empty());
-}
-
 /// A `get` goes on where an earlier one was interrupted.
 #[test]
 fn a_get_is_resumed() {
     let folder = Folder::new("resumed");
     let address = format!("shm:{}", unique("resumed"));
     let _server = Server::start(&[&address, "--memory"]);
-    let value: Vec<u8> = (0..10_000_000_u32).map(|number| number as u8).collect();
+    let value: Vec<u8> = (0..1_000_000_u32).map(|number| number as u8).collect();
     put_bytes(&address, "key", &value);
     let version = object(&["stat", &address, "key", "--json"])["version"].as_u64().unwrap();
     let (to, part) = (folder.file("to"), folder.file(&format!("to.{version:016x}.part")));
     // A byte that is not the value's shows that what is there is not fetched again.
-    let mut first = value[..5_000_000].to_vec();
+    let mut first = value[..500_000].to_vec();
     first[0] = 9;
     fs::write(&part, &first).unwrap();
     FARSIDE.assert_refused(&["kv", "get", &address, "key", &to], 1, &["checksum", "read it again"]);
-    fs::write(&part, &value[..5_000_000]).unwrap();
+    fs::write(&part, &value[..500_000]).unwrap();
     stdout(&["get", &address, "key", &to]);
     assert!(fs::read(&to).unwrap() == value);
     assert!(!Path::new(&part).exists());
@@ -247,62 +215,82 @@ fn what_is_wrong_is_said() {
     FARSIDE.assert_refused(&["kv", "serve", &address, "--memory"], 1, &["another server has it"]);
 }
 
-/// The cable between client and server is cut in the middle of a put: the client is told, the
-/// store keeps the earlier value and no file, and goes on when the cable is mended.
-#[test]
-fn a_cut_cable_ends_a_put() {
-    if is_left_out("netns") {
-        return;
-    }
-    let pair = Pair::new().unwrap_or_else(|failure| panic!("{failure}"));
-    let folder = Folder::new("cut");
-    let (dir, secret) = (folder.file("store"), folder.file("secret"));
-    fs::write(&secret, "long and random").unwrap();
-    let until = |what: &str, is_true: &mut dyn FnMut() -> bool| {
-        let end = Instant::now() + Duration::from_secs(60);
-        while !is_true() {
-            assert!(Instant::now() < end, "{what}: not in a minute");
-            std::thread::sleep(Duration::from_millis(5));
+mod deep {
+    use super::*;
+
+    /// A long transfer shows its progress where there is a terminal.
+    #[test]
+    fn progress_is_shown_on_a_terminal() {
+        let folder = Folder::new("progress");
+        let address = format!("shm:{}", unique("progress"));
+        let _server = Server::start(&[&address, "--memory"]);
+        let (from, to) = (folder.file("from"), folder.file("to"));
+        fs::write(&from, vec![7; 64 << 20]).unwrap();
+        for words in [["put", &address, "long", &from], ["get", &address, "long", &to]] {
+            // `script` runs a command on a terminal of its own.
+            let line = format!("{} kv {}", FARSIDE.0, words.join(" "));
+            let shown = ended_with_us("script").args(["-qec", &line, "/dev/null"]).env("TERM", "xterm").output();
+            let Ok(shown) = shown else {
+                eprintln!("left out: progress_is_shown_on_a_terminal: it needs `script`");
+                return;
+            };
+            let text = String::from_utf8_lossy(&shown.stdout);
+            assert!(shown.status.success() && text.contains("/64.00 MiB"), "{text:?}");
         }
-    };
-    let start = |side, arguments: &[&str]| {
-        let mut command = pair.command(side, FARSIDE.0);
-        Running::start("farside", command.arg("kv").args(arguments), Echo::Quiet)
-            .unwrap_or_else(|error| panic!("{error}"))
-    };
-    let token = format!("w={secret}");
-    let server = start(Side::A, &["serve", "tcp://0.0.0.0:7078", "--dir", &dir, "--token", &token]);
-    until("the server serves", &mut || server.printed().contains("serving"));
-    let address = format!("tcp://{}:7078", Side::A.address());
-    let client = |words: [&str; 3]| {
-        let (action, rest) = words.split_first().unwrap();
-        start(Side::B, &[&[*action, &address], rest, &["--token", "w", "--secret-file", &secret]].concat())
-    };
-    let end = |mut running: Running| {
-        let status =
-            running.wait(Instant::now() + Duration::from_secs(60)).unwrap_or_else(|failure| panic!("{failure}"));
-        (status.code(), running.printed())
-    };
-    assert_eq!(end(client(["put", "key", &secret])).0, Some(0));
-    // A file without an end.
-    let putting = client(["put", "key", "/dev/zero"]);
-    let bytes = || {
-        let files = fs::read_dir(Path::new(&dir).join("values")).unwrap().flatten();
-        files.map(|file| file.metadata().map_or(0, |file| file.len())).sum::<u64>()
-    };
-    until("parts arrive", &mut || bytes() > 20 << 20);
-    pair.cut().unwrap();
-    let (status, text) = end(putting);
-    assert!(status == Some(1) && text.contains("the call was lost"), "{text}");
-    until("the file is removed", &mut || bytes() == 0);
-    pair.reconnect().unwrap();
-    // The system may say for a moment that there is no route.
-    let mut got = (None, String::new());
-    until("the store answers", &mut || {
-        got = end(client(["get", "key", "-"]));
-        got.0 == Some(0)
-    });
-    assert_eq!(got.1, "long and random");
-    assert_eq!(end(client(["put", "key", FARSIDE.0])).0, Some(0));
-    assert_eq!(bytes(), fs::metadata(FARSIDE.0).unwrap().len());
+        assert_eq!(fs::metadata(&to).unwrap().len(), 64 << 20);
+        // Elsewhere it is silent.
+        assert!(kv(&["put", &address, "long", &from]).stderr.is_empty());
+    }
+
+    /// The cable between client and server is cut in the middle of a put: the client is told, the
+    /// store keeps the earlier value and no file, and goes on when the cable is mended.
+    #[test]
+    fn a_cut_cable_ends_a_put() {
+        if is_left_out("netns") {
+            return;
+        }
+        let pair = Pair::new().unwrap_or_else(|failure| panic!("{failure}"));
+        let folder = Folder::new("cut");
+        let (dir, secret) = (folder.file("store"), folder.file("secret"));
+        fs::write(&secret, "long and random").unwrap();
+        let start = |side, arguments: &[&str]| {
+            let mut command = pair.command(side, FARSIDE.0);
+            Running::start("farside", command.arg("kv").args(arguments), Echo::Quiet)
+                .unwrap_or_else(|error| panic!("{error}"))
+        };
+        let token = format!("w={secret}");
+        let server = start(Side::A, &["serve", "tcp://0.0.0.0:7078", "--dir", &dir, "--token", &token]);
+        wait_until("the server serves", || server.printed().contains("serving"));
+        let address = format!("tcp://{}:7078", Side::A.address());
+        let client = |words: [&str; 3]| {
+            let (action, rest) = words.split_first().unwrap();
+            start(Side::B, &[&[*action, &address], rest, &["--token", "w", "--secret-file", &secret]].concat())
+        };
+        let end = |mut running: Running| {
+            let status = running.wait(deadline()).unwrap_or_else(|failure| panic!("{failure}"));
+            (status.code(), running.printed())
+        };
+        assert_eq!(end(client(["put", "key", &secret])).0, Some(0));
+        // A file without an end.
+        let putting = client(["put", "key", "/dev/zero"]);
+        let bytes = || {
+            let files = fs::read_dir(Path::new(&dir).join("values")).unwrap().flatten();
+            files.map(|file| file.metadata().map_or(0, |file| file.len())).sum::<u64>()
+        };
+        wait_until("parts arrive", || bytes() > 20 << 20);
+        pair.cut().unwrap();
+        let (status, text) = end(putting);
+        assert!(status == Some(1) && text.contains("the call was lost"), "{text}");
+        wait_until("the file is removed", || bytes() == 0);
+        pair.reconnect().unwrap();
+        // The system may say for a moment that there is no route.
+        let mut got = (None, String::new());
+        wait_until("the store answers", || {
+            got = end(client(["get", "key", "-"]));
+            got.0 == Some(0)
+        });
+        assert_eq!(got.1, "long and random");
+        assert_eq!(end(client(["put", "key", FARSIDE.0])).0, Some(0));
+        assert_eq!(bytes(), fs::metadata(FARSIDE.0).unwrap().len());
+    }
 }

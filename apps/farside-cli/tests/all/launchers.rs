@@ -1,35 +1,27 @@
 //! The command under other launchers: it prints one result, and reports an error once.
 
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
+use farside_testbed::{CommandLine, wait_for};
 use serde_json::Value;
 
-/// More than any step takes on a very busy machine.
-const LONG: Duration = Duration::from_secs(60);
+const FARSIDE: CommandLine = CommandLine(env!("CARGO_BIN_EXE_farside"));
+
 const HEX: [&str; 9] = ["hex", "--plain", "--size", "5", "--rollouts", "300", "--json", "-n", "9"];
 
 fn farside(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_farside"));
-    command.args(arguments);
-    captured(command)
+    captured(FARSIDE.command(arguments))
 }
 
 fn captured(mut command: Command) -> Command {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).env_remove("FARSIDE_FABRIC");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
 /// Waits for all processes and returns what they printed, which fits into a pipe.
 fn outputs(children: Vec<Child>) -> Vec<Output> {
-    let deadline = Instant::now() + LONG;
     let end = |mut child: Child| {
-        while child.try_wait().expect("a child can be waited for").is_none() {
-            if Instant::now() > deadline {
-                child.kill().expect("a child can be killed");
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_for("a child ends", || child.try_wait().expect("a child can be waited for"));
         child.wait_with_output().expect("the output can be read")
     };
     children.into_iter().map(end).collect()
@@ -91,17 +83,24 @@ fn the_option_wins_over_the_variable() {
     assert!(outputs.iter().all(|output| output.status.success()), "{outputs:?}");
 }
 
-#[test]
-fn mpirun_starts_a_job() {
-    if farside_testbed::is_left_out("mpi") {
-        return;
+mod deep {
+    use super::*;
+
+    #[test]
+    fn mpirun_starts_a_job() {
+        if farside_testbed::is_left_out("mpi") {
+            return;
+        }
+        let mut command = Command::new("mpirun");
+        command.args(["--oversubscribe", "-n", "4", env!("CARGO_BIN_EXE_farside")]).args(HEX);
+        command
+            .env_remove("FARSIDE_FABRIC")
+            .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+            .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        let outputs = outputs(vec![
+            captured(command).spawn().expect("mpirun can be started (on Debian: apt-get install openmpi-bin)"),
+        ]);
+        assert!(outputs[0].status.success(), "{outputs:?}");
+        assert_one_result(&text(&outputs[0].stdout), 4);
     }
-    let mut command = Command::new("mpirun");
-    command.args(["--oversubscribe", "-n", "4", env!("CARGO_BIN_EXE_farside")]).args(HEX);
-    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-    let outputs = outputs(vec![
-        captured(command).spawn().expect("mpirun can be started (on Debian: apt-get install openmpi-bin)"),
-    ]);
-    assert!(outputs[0].status.success(), "{outputs:?}");
-    assert_one_result(&text(&outputs[0].stdout), 4);
 }

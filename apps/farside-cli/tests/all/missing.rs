@@ -3,15 +3,14 @@
 
 use std::path::Path;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::thread::park_timeout;
+use std::time::Duration;
 
 use farside_inspect::Standalone;
-use farside_testbed::{ended_with_us, is_left_out, python, run};
+use farside_testbed::{ended_with_us, is_left_out, limit, python, run, wait_until};
 use serde_json::json;
 
 use crate::inspect::{FARSIDE, object};
-
-const LIMIT: Duration = Duration::from_secs(100);
 
 /// The variable that makes this test program a rank.
 const RANK: &str = "FARSIDE_CLI_MISSING_TEST";
@@ -25,13 +24,10 @@ fn rank() {
     let shown = Standalone::begin().unwrap();
     let rank = shown.rank();
     let view = shown.view::<f64>("field").shape([1, 2]).part_of([2, 2], [rank as usize, 0]).open().unwrap();
-    let until = Instant::now() + LIMIT;
     for step in 1.. {
         view.publish(step, &[f64::from(rank) + 1.0; 2]).unwrap();
-        std::thread::sleep(Duration::from_millis(1));
-        if Instant::now() >= until {
-            return;
-        }
+        // Leaves the processor to others.
+        park_timeout(Duration::from_millis(1));
     }
 }
 
@@ -70,33 +66,36 @@ fn get(name: &str, area: &str, more: &[&str]) -> (Option<i32>, String, String) {
 }
 
 fn wait_until_whole(name: &str) {
-    let until = Instant::now() + LIMIT;
-    while get(name, "field", &[]).0 != Some(0) {
-        assert!(Instant::now() < until, "{:?}", get(name, "field", &[]));
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("both ranks show their rows", || get(name, "field", &[]).0 == Some(0));
 }
 
-/// Programs of MPI, which are no job, as their own launcher starts them.
-#[test]
-fn programs_under_mpirun_are_seen_as_one() {
-    if is_left_out("mpi") {
-        return;
-    }
-    let name = format!("cli-mpi-{}", std::process::id());
-    let mut command = ended_with_us("mpirun");
-    // The programs end with the launcher, which is killed.
-    command.args(["--allow-run-as-root", "--oversubscribe", "-n", "2", "setpriv", "--pdeathsig", "KILL", "--"]);
-    command.arg(std::env::current_exe().unwrap());
-    command.args(["--exact", "missing::rank", "--nocapture", "--quiet"]).stdout(Stdio::null());
-    let ranks = Ranks(vec![command.env(RANK, "1").env("FARSIDE_JOB", &name).spawn().unwrap()]);
+/// Starts two ranks, and ends one of them when both have shown their rows. Returns their name.
+fn without_rank_1() -> (String, Ranks) {
+    let name = format!("cli-missing-{}", std::process::id());
+    let mut ranks = Ranks::start(&name);
     wait_until_whole(&name);
-    let (status, said, errors) = get(&name, "field", &["--json"]);
-    assert_eq!((status, &object(&said)["values"]), (Some(0), &json!([[1.0, 1.0], [2.0, 2.0]])), "{errors}");
-    let jobs = FARSIDE.printed(&["inspect", "jobs"]);
-    let line = jobs.lines().find(|line| line.starts_with(&name)).unwrap();
-    assert!(line.contains("2 of 2 processes"), "{line}");
-    drop(ranks);
+    ranks.0[1].kill().unwrap();
+    ranks.0[1].wait().unwrap();
+    (name, ranks)
+}
+
+#[test]
+fn elements_of_a_process_that_is_gone_are_marked() {
+    let (name, _ranks) = without_rank_1();
+    let get = |area: &str, more: &[&str]| get(&name, area, more);
+    // What is there is printed. The status tells that something is not.
+    let (status, said, errors) = get("field", &[]);
+    assert_eq!(status, Some(1), "{said}{errors}");
+    assert!(said.contains("1 1") || said.contains("1  1"), "{said}");
+    assert!(errors.contains("field") && errors.contains("[1:2, 0:2]"), "{errors}");
+    let (status, said, errors) = get("field", &["--json"]);
+    assert_eq!(status, Some(1), "{said}{errors}");
+    let frame = object(&said);
+    assert_eq!(frame["values"], json!([[1.0, 1.0], [null, null]]));
+    let missing = &frame["missing"];
+    assert_eq!((&missing[0]["origin"], &missing[0]["shape"]), (&json!([1, 0]), &json!([1, 2])), "{missing}");
+    // What does not touch the part is whole.
+    assert_eq!(get("field[0]", &[]).0, Some(0));
 }
 
 const SCRIPT: &str = r#"
@@ -112,32 +111,40 @@ with farside.connect(sys.argv[1], timeout=60) as job:
 print("done")
 "#;
 
-#[test]
-fn elements_of_a_process_that_is_gone_are_marked() {
-    let name = format!("cli-missing-{}", std::process::id());
-    let mut ranks = Ranks::start(&name);
-    wait_until_whole(&name);
-    let get = |area: &str, more: &[&str]| get(&name, area, more);
-    ranks.0[1].kill().unwrap();
-    ranks.0[1].wait().unwrap();
-    // What is there is printed. The status tells that something is not.
-    let (status, said, errors) = get("field", &[]);
-    assert_eq!(status, Some(1), "{said}{errors}");
-    assert!(said.contains("1 1") || said.contains("1  1"), "{said}");
-    assert!(errors.contains("field") && errors.contains("[1:2, 0:2]"), "{errors}");
-    let (status, said, errors) = get("field", &["--json"]);
-    assert_eq!(status, Some(1), "{said}{errors}");
-    let frame = object(&said);
-    assert_eq!(frame["values"], json!([[1.0, 1.0], [null, null]]));
-    let missing = &frame["missing"];
-    assert_eq!((&missing[0]["origin"], &missing[0]["shape"]), (&json!([1, 0]), &json!([1, 2])), "{missing}");
-    // What does not touch the part is whole.
-    assert_eq!(get("field[0]", &[]).0, Some(0));
-    if is_left_out("python") {
-        return;
+mod deep {
+    use super::*;
+
+    /// Programs of MPI, which are no job, as their own launcher starts them.
+    #[test]
+    fn programs_under_mpirun_are_seen_as_one() {
+        if is_left_out("mpi") {
+            return;
+        }
+        let name = format!("cli-mpi-{}", std::process::id());
+        let mut command = ended_with_us("mpirun");
+        // The programs end with the launcher, which is killed.
+        command.args(["--allow-run-as-root", "--oversubscribe", "-n", "2", "setpriv", "--pdeathsig", "KILL", "--"]);
+        command.arg(std::env::current_exe().unwrap());
+        command.args(["--exact", "missing::rank", "--nocapture", "--quiet"]).stdout(Stdio::null());
+        let ranks = Ranks(vec![command.env(RANK, "1").env("FARSIDE_JOB", &name).spawn().unwrap()]);
+        wait_until_whole(&name);
+        let (status, said, errors) = get(&name, "field", &["--json"]);
+        assert_eq!((status, &object(&said)["values"]), (Some(0), &json!([[1.0, 1.0], [2.0, 2.0]])), "{errors}");
+        let jobs = FARSIDE.printed(&["inspect", "jobs"]);
+        let line = jobs.lines().find(|line| line.starts_with(&name)).unwrap();
+        assert!(line.contains("2 of 2 processes"), "{line}");
+        drop(ranks);
     }
-    let mut script = ended_with_us(python().expect("the bed is there"));
-    let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../services/farside-viewer/python");
-    script.args(["-B", "-c", SCRIPT, &name]).env("PYTHONPATH", package).env("FARSIDE_COMMAND", FARSIDE.0);
-    assert_eq!(run("the script", &mut script, LIMIT).unwrap(), "done");
+
+    #[test]
+    fn elements_of_a_process_that_is_gone_are_not_a_number_in_python() {
+        if is_left_out("python") {
+            return;
+        }
+        let (name, _ranks) = without_rank_1();
+        let mut script = ended_with_us(python().expect("the bed is there"));
+        let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../services/farside-viewer/python");
+        script.args(["-B", "-c", SCRIPT, &name]).env("PYTHONPATH", package).env("FARSIDE_COMMAND", FARSIDE.0);
+        assert_eq!(run("the script", &mut script, limit()).unwrap(), "done");
+    }
 }

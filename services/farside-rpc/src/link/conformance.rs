@@ -8,6 +8,7 @@ use farside_testbed::{deadline, limit, wait_until};
 
 use super::*;
 use crate::path::conformance::with_each;
+use crate::patience::Cancellation;
 use crate::remote::{Description, Holder, Remote, expose, expose_in_result};
 use crate::testing::soon_found;
 

@@ -9,7 +9,8 @@ use farside_wire::Wire;
 
 use super::session::{Session, Underway};
 use crate::call::Call;
-use crate::link::{Link, lock};
+use crate::link::Link;
+use crate::lock::lock;
 
 /// The right that the token of a client must have to see a [`Dump`].
 pub const DUMP_RIGHT: &str = "farside.dump";

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 
-use crate::link::lock;
+use crate::lock::lock;
 
 /// Work that waits for a thread.
 pub(crate) type Work = Box<dyn FnOnce() + Send>;

@@ -50,11 +50,16 @@ pub(super) fn random_board(size: usize, empty: usize, rng: &mut Rng) -> Position
     position
 }
 
+/// Number of boards of each kind that [`undecided_boards`] tries.
+pub(super) fn boards_of_a_kind() -> usize {
+    farside_testbed::scaled(6) as usize
+}
+
 /// Returns random boards of several sizes without a winner, with few enough cells for exhaustive
 /// search.
 pub(super) fn undecided_boards(seed: u64) -> impl Iterator<Item = Position> {
     let mut rng = Rng::new(seed);
     let kinds = [(3, 8), (4, 10), (4, 11), (5, 11), (4, 12), (5, 12), (6, 12)];
-    let boards = kinds.into_iter().flat_map(|kind| [kind; 60]);
+    let boards = kinds.into_iter().flat_map(|kind| vec![kind; boards_of_a_kind()]);
     boards.map(move |(size, empty)| random_board(size, empty, &mut rng)).filter(|position| position.winner().is_none())
 }

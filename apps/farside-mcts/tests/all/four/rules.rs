@@ -52,7 +52,8 @@ fn positions_are_as_many_as_published() {
     // moves.
     let four = FourInARow::new(7, 6).unwrap();
     let mut positions = HashSet::from([four.initial()]);
-    for count in [1, 7, 49, 238, 1120, 4263, 16_422, 54_859, 184_275] {
+    let counts = [1, 7, 49, 238, 1120, 4263, 16_422, 54_859, 184_275].into_iter();
+    for count in counts.take(7 + farside_testbed::scaled(1) as usize) {
         assert_eq!(positions.len(), count);
         let going_on = positions.iter().filter(|position| four.outcome(position).is_none());
         let after = |position: &Position| {

@@ -6,6 +6,7 @@ use farside::Result;
 use farside::prelude::*;
 use farside_mcts::games::four::{Column, FourInARow, Position};
 use farside_mcts::{Budget, Game, Local, OnJob, Outcome, Params, Placement, Player, Report, Rng, Search};
+use farside_testbed::scaled;
 
 use crate::four::oracle::Solver;
 
@@ -13,7 +14,8 @@ use crate::four::oracle::Solver;
 fn small_boards_are_draws() {
     // Draws, according to Allis (1988) and Tromp.
     let mut solver = Solver::default();
-    for (width, height) in [(3, 3), (4, 4), (5, 4)] {
+    let boards = [(3, 3), (4, 4), (5, 4)].into_iter();
+    for (width, height) in boards.take(1 + scaled(1) as usize) {
         let four = FourInARow::new(width, height).unwrap();
         assert_eq!(solver.outcome(&four, &four.initial()), Outcome::Drawn, "{width} x {height}");
     }
@@ -68,7 +70,7 @@ fn until_solved(report: &Report<Column>) -> ControlFlow<()> {
 #[test]
 fn threats_change_no_outcome() {
     let mut kinds = std::collections::HashMap::new();
-    for (four, position, outcomes) in late_positions(200) {
+    for (four, position, outcomes) in late_positions(scaled(60) as usize) {
         let player = four.to_move(&position);
         *kinds.entry(best(player, &outcomes) == Outcome::Drawn).or_insert(0) += 1;
         for four in [four, four.with_threats()] {
@@ -81,13 +83,13 @@ fn threats_change_no_outcome() {
             check(player, &report, &outcomes, &position);
         }
     }
-    assert!(kinds.len() == 2 && kinds.values().all(|count| *count > 30), "{kinds:?}");
+    assert!(kinds.len() == 2 && kinds.values().all(|count| *count > 5), "{kinds:?}");
 }
 
 #[farside::test(processes = 2, threads = 1, timeout_s = 600)]
 fn two_processes_find_forced_wins_and_hold_forced_draws(me: &Worker) -> Result<()> {
     let job = OnJob::new(me)?;
-    for ((four, position, outcomes), number) in late_positions(60).into_iter().zip(0_u64..) {
+    for ((four, position, outcomes), number) in late_positions(scaled(30) as usize).into_iter().zip(0_u64..) {
         let placement = if number % 2 == 0 { Placement::Random } else { Placement::Inherit { visits: 100 } };
         let four = if number % 3 == 0 { four } else { four.with_threats() };
         let search = Search::new(four).params(Params { seed: number, ..PARAMS });

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 
 use farside_mcts::games::hex::{Cell, Hex, Position};
 use farside_mcts::{Budget, Game, Outcome, Params, Player, Report, Search};
+use farside_testbed::scaled;
 use serde_json::Value;
 
 fn data() -> Value {
@@ -43,7 +44,7 @@ fn winning_moves_are_found() {
         let position = Position::from_stones(size, &cells(&known["black"]), &cells(&known["white"]), to_move).unwrap();
         let winning = cells(&known["winning_moves"]);
         let hex = Hex::new(size).unwrap().with_connections();
-        for seed in 0..5 {
+        for seed in 0..scaled(1) {
             let report = solve(hex, &position, seed, 50_000);
             assert_eq!(report.solved, Some(Outcome::Won(to_move)), "{id}, seed {seed}");
             assert!(winning.contains(&report.best.chosen), "{id}, seed {seed}: {}", report.best.chosen);

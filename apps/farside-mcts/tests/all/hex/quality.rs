@@ -2,6 +2,7 @@
 
 use farside_mcts::games::hex::{Cell, Hex, Position};
 use farside_mcts::{Budget, Game, Outcome, Params, Player, Report, Rng, Search};
+use farside_testbed::scaled;
 
 use crate::hex::oracle::{Minimax, Solver, after, random_stones};
 
@@ -107,7 +108,7 @@ fn open_puzzles(of_each: usize, seed: u64) -> Vec<Puzzle> {
 #[test]
 fn both_oracles_agree() {
     let mut rng = Rng::new(4);
-    for _ in 0..400 {
+    for _ in 0..scaled(40) {
         let position = opened(4, 4 + rng.below(6) as usize, &mut rng);
         assert_eq!(Solver::default().winning_moves(&position), Minimax::default().winning_moves(&position));
     }
@@ -119,14 +120,6 @@ fn default_play_finds_known_wins() {
     for (hex, rollouts, wanted) in [(connected as fn(usize) -> Hex, 200, 24), (plain, 4000, 23)] {
         let solved = puzzles.iter().filter(|puzzle| puzzle.is_solved_by(hex, Params::default(), rollouts)).count();
         assert!(solved >= wanted, "{solved} of {} with {rollouts} rollouts", puzzles.len());
-    }
-}
-
-#[test]
-fn an_empty_board_is_searched_in_depth() {
-    for (hex, rollouts, plies) in [(plain(11), 400_000, 4), (connected(11), 20_000, 3)] {
-        let report = searched(hex, &hex.initial(), Params::default(), rollouts);
-        assert!(report.line.len() >= plies, "{:?} of {} plies", report.line, report.max_depth);
     }
 }
 
@@ -148,34 +141,47 @@ fn games_won(hex: Hex, players: [Params; 2], rollouts: u64, openings: u64) -> us
     (0..openings).flat_map(|seed| [true, false].map(|is_black| won_by_first(seed, is_black))).filter(|won| *won).count()
 }
 
-/// Prints the first table of `docs/hex-engine.md`, and checks that it speaks for the default.
-#[test]
-#[ignore = "takes minutes"]
-fn no_other_exploration_finds_far_more_wins() {
-    let puzzles: Vec<_> = puzzles(15, 2).into_iter().chain(open_puzzles(20, 2)).collect();
-    let default = Params::default().exploration;
-    let found = [default, 0.03, 0.05, 0.1, 0.2, 0.3, 0.5].map(|exploration| {
-        let params = Params { exploration, ..Params::default() };
-        let found = [(plain as fn(usize) -> Hex, 4000), (plain, 40_000), (connected, 100), (connected, 300)]
-            .map(|(hex, rollouts)| puzzles.iter().filter(|puzzle| puzzle.is_solved_by(hex, params, rollouts)).count());
-        let plies = [(plain(11), 400_000), (connected(11), 20_000)]
-            .map(|(hex, rollouts)| searched(hex, &hex.initial(), params, rollouts).line.len());
-        println!("{exploration}: {found:?} of {} wins; {plies:?} plies", puzzles.len());
-        found.iter().sum::<usize>()
-    });
-    assert!(found.iter().all(|other| *other <= found[0] + 12), "{found:?}");
-}
+mod deep {
+    use super::*;
 
-/// Prints the second table of `docs/hex-engine.md`.
-#[test]
-#[ignore = "takes an hour"]
-fn the_default_wins_against_more_exploration() {
-    let wide = Params { exploration: 0.5, ..Params::default() };
-    for (name, hex, rollouts, openings) in [("plain", plain(11), 5000, 15), ("connections", connected(11), 1000, 10)] {
-        for exploration in [Params::default().exploration, 0.05, 0.2] {
-            let won = games_won(hex, [Params { exploration, ..wide }, wide], rollouts, openings);
-            println!("{name}, {exploration} against 0.5: {won} of {}", 2 * openings);
-            assert!(exploration != Params::default().exploration || won as u64 > openings);
+    #[test]
+    fn an_empty_board_is_searched_in_depth() {
+        for (hex, rollouts, plies) in [(plain(11), 400_000, 4), (connected(11), 20_000, 3)] {
+            let report = searched(hex, &hex.initial(), Params::default(), rollouts);
+            assert!(report.line.len() >= plies, "{:?} of {} plies", report.line, report.max_depth);
+        }
+    }
+
+    /// Prints the first table of `docs/hex-engine.md`, and checks that it speaks for the default.
+    #[test]
+    fn no_other_exploration_finds_far_more_wins() {
+        let puzzles: Vec<_> = puzzles(15, 2).into_iter().chain(open_puzzles(20, 2)).collect();
+        let default = Params::default().exploration;
+        let found = [default, 0.03, 0.05, 0.1, 0.2, 0.3, 0.5].map(|exploration| {
+            let params = Params { exploration, ..Params::default() };
+            let found = [(plain as fn(usize) -> Hex, 4000), (plain, 40_000), (connected, 100), (connected, 300)].map(
+                |(hex, rollouts)| puzzles.iter().filter(|puzzle| puzzle.is_solved_by(hex, params, rollouts)).count(),
+            );
+            let plies = [(plain(11), 400_000), (connected(11), 20_000)]
+                .map(|(hex, rollouts)| searched(hex, &hex.initial(), params, rollouts).line.len());
+            println!("{exploration}: {found:?} of {} wins; {plies:?} plies", puzzles.len());
+            found.iter().sum::<usize>()
+        });
+        assert!(found.iter().all(|other| *other <= found[0] + 12), "{found:?}");
+    }
+
+    /// Prints the second table of `docs/hex-engine.md`.
+    #[test]
+    fn the_default_wins_against_more_exploration() {
+        let wide = Params { exploration: 0.5, ..Params::default() };
+        for (name, hex, rollouts, openings) in
+            [("plain", plain(11), 5000, 15), ("connections", connected(11), 1000, 10)]
+        {
+            for exploration in [Params::default().exploration, 0.05, 0.2] {
+                let won = games_won(hex, [Params { exploration, ..wide }, wide], rollouts, openings);
+                println!("{name}, {exploration} against 0.5: {won} of {}", 2 * openings);
+                assert!(exploration != Params::default().exploration || won as u64 > openings);
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use farside_mcts::games::hex::{Cell, Hex, HexError, Position, SIZES, black_wins};
 use farside_mcts::{Game, Player, Points, Rng};
+use farside_testbed::scaled;
 
 use crate::hex::oracle::{joins, random_stones};
 
@@ -84,10 +85,12 @@ fn playouts_agree_with_random_games_move_by_move() {
     let mut rng = Rng::new(4);
     for (size, moves) in [(2, ""), (3, "b2"), (5, "c3 pass a1 b2"), (9, "e5 e4 d4"), (16, "")] {
         let position = Position::from_moves(size, moves).unwrap();
-        let games = 20_000;
+        let games = scaled(2000) as u32;
         let by_filling = f64::from(black_wins(&position, games, &mut rng));
         let by_playing = MoveByMove(Hex::new(size).unwrap()).simulate(&position, games, &mut rng);
-        let [low, high] = [by_filling - 600.0, by_filling + 600.0].map(|wins| Points::wins(wins.max(0.0) as u32));
+        // Six standard deviations of the difference.
+        let off = 6.0 * (f64::from(games) / 2.0).sqrt();
+        let [low, high] = [by_filling - off, by_filling + off].map(|wins| Points::wins(wins.max(0.0) as u32));
         assert!(low <= by_playing && by_playing <= high, "{by_filling} {by_playing:?} on {size}: {moves}");
     }
 }

@@ -2,6 +2,7 @@
 
 use farside_mcts::games::hex::{Cell, Hex, Position};
 use farside_mcts::{Budget, Game, Outcome, Params, Player, Rng, Search};
+use farside_testbed::scaled;
 
 use crate::hex::oracle::{Minimax, after, random_stones};
 
@@ -50,9 +51,10 @@ fn connections_are_sound() {
     let kinds = [(3, 30, 9), (4, 45, 11), (5, 60, 11), (4, 25, 12), (6, 70, 12), (4, 12, 14)];
     let mut rng = Rng::new(7);
     let [mut proofs, mut undecided] = [0, 0];
-    for round in 0..2400 {
+    let rounds = scaled(240) as usize;
+    for round in 0..rounds {
         // The last kind takes longest, and is the only one with many open positions.
-        let (size, percent_full, empty_max) = kinds[if round < 2300 { round % 5 } else { 5 }];
+        let (size, percent_full, empty_max) = kinds[if round < rounds / 24 * 23 { round % 5 } else { 5 }];
         let [black, white] = random_stones(size, percent_full, &mut rng);
         let to_move = [Player::First, Player::Second][rng.below(2) as usize];
         let position = Position::from_stones(size, &black, &white, to_move).unwrap();
@@ -74,7 +76,10 @@ fn connections_are_sound() {
             }
         }
     }
-    assert!(proofs > 1000 && undecided > 5, "{proofs} proofs and {undecided} selections were put to the test");
+    assert!(
+        proofs > rounds / 3 && undecided > rounds / 480,
+        "{proofs} proofs and {undecided} selections were put to the test"
+    );
 }
 
 #[test]

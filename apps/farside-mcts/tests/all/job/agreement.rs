@@ -67,7 +67,7 @@ impl Shares {
     }
 }
 
-/// Compares 200 searches on a job with 200 in one thread, by the mean share of visits of each cell.
+/// Compares searches on a job with as many in one thread, by the mean share of visits of each cell.
 ///
 /// The seeds are fixed, but the searches of four workers depend on their timing. Two sets of
 /// searches in one thread differ by up to 1.5 standard errors at one of the 16 cells; a job
@@ -78,7 +78,7 @@ fn four_workers_visit_what_one_visits(me: &Worker) -> Result<()> {
     let hex = Hex::new(SIZE).unwrap();
     let job = OnJob::new(me)?.in_flight(1);
     let (mut on_job, mut local) = (Shares::default(), Shares::default());
-    for seed in 0..200 {
+    for seed in 0..farside_testbed::scaled(100) {
         let mut search = Search::new(hex).params(params(seed));
         if me.id().number() == 0 {
             local.add(&search.run(&hex.initial(), Budget::Rollouts(ROLLOUTS)).map_err(JobError::from)?);

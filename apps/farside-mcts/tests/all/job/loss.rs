@@ -8,6 +8,7 @@ use std::time::Duration;
 use farside::{Error, LaunchError, ProcessEnd, ProcessId, Simulation};
 use farside_mcts::games::hex::{Cell, Hex, Position};
 use farside_mcts::{Budget, Costs, Game, JobError, OnJob, Outcome, Player, Points, Rng, Search};
+use farside_testbed::{limit, scaled};
 
 /// More rollouts than any search here makes.
 const MANY: u64 = 1 << 31;
@@ -58,10 +59,10 @@ fn mark(launcher: &str, worker: u32) -> PathBuf {
     std::env::temp_dir().join(format!("farside-mcts-loss-{launcher}-{worker}"))
 }
 
-/// Ends a process during a search of a minute. The search of each other process returns the loss.
+/// Ends a process during a search that would take longer than the test may. The search of each other process returns the loss.
 fn lose(test: &str, fabric: &str, processes: u32, victim: u32) {
     let arguments = [test, "--exact", "--nocapture", "--test-threads=1"];
-    let job = farside::job().processes(processes).entry(arguments).quiet_stdout().time_limit(Duration::from_secs(120));
+    let job = farside::job().processes(processes).entry(arguments).quiet_stdout().time_limit(2 * limit());
     let job = job.force_fabric(fabric.parse().unwrap());
     let verdict = job.run(|me| {
         if me.process().number() == victim {
@@ -69,7 +70,7 @@ fn lose(test: &str, fabric: &str, processes: u32, victim: u32) {
         }
         let hex = Doomed(Hex::new(6).unwrap());
         let mut search = Search::new(hex).on(OnJob::new(me)?);
-        match search.run(&hex.initial(), Budget::Time(Duration::from_secs(60))) {
+        match search.run(&hex.initial(), Budget::Time(limit())) {
             Err(JobError::Job(Error::PeerLost { process, .. })) if process.number() == victim => {
                 let launcher = std::env::var("FARSIDE_LAUNCHER").unwrap();
                 std::fs::write(mark(&launcher, me.id().number()), "").unwrap();
@@ -121,10 +122,12 @@ fn a_lost_worker_0_ends_a_search_over_libfabric() {
 #[test]
 fn a_loss_at_any_moment_ends_a_simulated_search() {
     let costs = Costs { step: Duration::from_micros(1), evaluation: Duration::from_micros(20) };
-    for seed in 0..20 {
+    // Between two moments, the number of seeds times.
+    let between_ns = 7_400_000 / scaled(20);
+    for seed in 0..scaled(20) {
         let victim = ProcessId::new((seed % 3) as u32);
         let survivors = AtomicU32::new(0);
-        let simulation = Simulation::new(3, 1, seed).kill(victim, Duration::from_micros(5000 + 370 * seed));
+        let simulation = Simulation::new(3, 1, seed).kill(victim, Duration::from_nanos(5_000_000 + between_ns * seed));
         let simulated = simulation.run(|me| {
             let hex = Hex::new(5).unwrap();
             let search = Search::new(hex).on(OnJob::new(me)?.costs(costs)).run(&hex.initial(), Budget::Rollouts(MANY));

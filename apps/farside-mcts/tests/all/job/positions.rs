@@ -6,6 +6,7 @@ use farside::Result;
 use farside::prelude::*;
 use farside_mcts::games::hex::{Cell, Hex, Position};
 use farside_mcts::{Budget, OnJob, Outcome, Params, Placement, Player, Report, Search};
+use farside_testbed::scaled;
 use serde_json::Value;
 
 /// A position, and all its winning moves.
@@ -61,10 +62,11 @@ impl Known {
 
 fn solve_all(me: &Worker) -> Result<()> {
     let job = OnJob::new(me)?;
-    for known in Known::all() {
+    for (known, number) in Known::all().into_iter().zip(0..) {
         let hex = Hex::new(known.size).unwrap().with_connections();
-        for seed in 0..5 {
-            let placement = if seed % 2 == 0 { Placement::Inherit { visits: 200 } } else { Placement::Random };
+        for seed in 0..scaled(1) {
+            let placement =
+                if (number + seed) % 2 == 0 { Placement::Inherit { visits: 200 } } else { Placement::Random };
             let report = known.search(hex, job.placement(placement), seed, 50_000)?;
             known.check(&report);
             assert!(report.solved.is_some(), "{}, seed {seed}", known.id);

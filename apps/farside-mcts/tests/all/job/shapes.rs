@@ -137,7 +137,7 @@ fn processes_over_libfabric() {
     }
     let arguments = ["job::shapes::processes_over_libfabric", "--exact", "--nocapture", "--test-threads=1"];
     let job = farside::job().processes(2).threads_per_process(2).force_fabric("ofi:tcp".parse().unwrap());
-    let verdict = job.entry(arguments).quiet_stdout().time_limit(Duration::from_secs(120)).run(|me| {
+    let verdict = job.entry(arguments).quiet_stdout().time_limit(farside_testbed::limit()).run(|me| {
         search_several_times(me)?;
         super::sessions::play(me)
     });

@@ -68,24 +68,28 @@ fn two_processes_of_two_threads_prove_outcomes(me: &Worker) -> Result<()> {
     solve_all(me)
 }
 
-#[farside::test(processes = 3, threads = 1, timeout_s = 600)]
-fn three_processes_prove_outcomes(me: &Worker) -> Result<()> {
-    solve_all(me)
-}
+mod deep {
+    use super::*;
 
-/// Solves all openings of 4 × 4.
-#[farside::test(processes = 2, threads = 1, timeout_s = 600)]
-fn openings_are_solved(me: &Worker) -> Result<()> {
-    let job = OnJob::new(me)?;
-    let mut minimax = Minimax::default();
-    let empty = Position::new(4).unwrap();
-    let hex = Hex::new(4).unwrap().with_connections();
-    for (number, cell) in empty.empty_cells().enumerate() {
-        let position = after(&empty, cell);
-        let params = Params { expand_after: 1, seed: number as u64, ..Params::default() };
-        let job = placements(job)[number % 2];
-        let report = Search::new(hex).params(params).on(job).run(&position, Budget::Rollouts(50_000))?;
-        check(&report, &position, &mut minimax);
+    /// Solves all openings of 4 × 4.
+    #[farside::test(processes = 2, threads = 1, timeout_s = 600)]
+    fn openings_are_solved(me: &Worker) -> Result<()> {
+        let job = OnJob::new(me)?;
+        let mut minimax = Minimax::default();
+        let empty = Position::new(4).unwrap();
+        let hex = Hex::new(4).unwrap().with_connections();
+        for (number, cell) in empty.empty_cells().enumerate() {
+            let position = after(&empty, cell);
+            let params = Params { expand_after: 1, seed: number as u64, ..Params::default() };
+            let job = placements(job)[number % 2];
+            let report = Search::new(hex).params(params).on(job).run(&position, Budget::Rollouts(50_000))?;
+            check(&report, &position, &mut minimax);
+        }
+        Ok(())
     }
-    Ok(())
+
+    #[farside::test(processes = 3, threads = 1, timeout_s = 600)]
+    fn three_processes_prove_outcomes(me: &Worker) -> Result<()> {
+        solve_all(me)
+    }
 }
