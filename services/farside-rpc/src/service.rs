@@ -203,7 +203,7 @@ impl Service {
         assert!(!is_known, "the service {:?} has two procedures {name:?}", self.name);
         let waits = handling == Handling::Inline && Schema::text_of::<A>().contains(bulk::WORD);
         assert!(!waits, "the inline procedure {name:?} takes bulk memory; a handler that waits is pooled");
-        let streams = |text: &str| text.matches(stream::WORD).count();
+        let streams = |text: &str| Schema::occurrences(text, stream::WORD);
         let in_result = streams(&Schema::text_of::<T>());
         assert!(streams(&shape) == in_result, "the procedure {name:?} has a stream that is no part of its result");
         assert!(in_result <= 1, "the result of the procedure {name:?} has two streams; one is allowed");
