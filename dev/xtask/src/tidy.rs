@@ -41,7 +41,7 @@ const CRATES: [Crate; 20] = [
     Crate { folder: "dev/farside-testbed", is_safe: true, code: 770, below: &[] },
     Crate { folder: "core/farside-sys", is_safe: false, code: 2_880, below: &[] },
     Crate { folder: "core/farside-macros", is_safe: true, code: 1_050, below: &[] },
-    Crate { folder: "core/farside-wire", is_safe: false, code: 1_290, below: &["farside-macros"] },
+    Crate { folder: "core/farside-wire", is_safe: false, code: 1_660, below: &["farside-macros"] },
     Crate { folder: "core/farside-fabric", is_safe: false, code: 12_020, below: &["farside-sys", "farside-wire"] },
     Crate { folder: "core/farside-transmit", is_safe: false, code: 1_120, below: &["farside-fabric"] },
     Crate { folder: "core/farside-launch", is_safe: false, code: 4_080, below: &["farside-fabric"] },
@@ -55,7 +55,7 @@ const CRATES: [Crate; 20] = [
     Crate {
         folder: "apps/farside-cli",
         is_safe: true,
-        code: 3_990,
+        code: 4_090,
         below: &["farside-mcts", "farside-viewer", "farside-kv"],
     },
     Crate {

@@ -290,8 +290,8 @@ mod timing {
         }
     }
 
-    /// Worker 0 sleeps, and runs a call of worker 1 while it waits for it. Each worker shows the sums
-    /// of its own times in seconds.
+    /// Worker 0 sleeps, and runs a call of worker 1 while it waits for it. Each worker shows the
+    /// sums of its own times in seconds.
     pub(super) fn measure_itself(me: &Worker) -> farside::Result<()> {
         let is_first = me.is_first();
         let nap = Duration::from_millis(15);
