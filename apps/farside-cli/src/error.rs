@@ -98,7 +98,7 @@ pub(crate) enum CliError {
     },
     /// A job could not be looked into.
     #[error(transparent)]
-    Inspect(#[from] farside_inspect::InspectError),
+    Inspect(#[from] farside_viewer::InspectError),
     #[error(transparent)]
     Expose(#[from] farside_inspect::ExposeError),
     /// Elements are missing. The others were printed.
@@ -181,7 +181,7 @@ impl CliError {
             | Self::Search(_)
             | Self::LocalWorkers { .. }
             | Self::Expose(_)
-            | Self::Inspect(farside_inspect::InspectError::Selection(_)) => USAGE,
+            | Self::Inspect(farside_viewer::InspectError::Selection(_)) => USAGE,
             Self::Job(error) => status_of_job(error),
             _ => 1,
         }

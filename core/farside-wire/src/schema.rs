@@ -17,8 +17,8 @@ const EXTENSIBLE_END: &str = "}extensible";
 /// The word of a reference in the hash of a shape.
 const REFERENCE: &str = "^";
 
-/// The largest depth of types in types. Nothing that compiles without a `recursion_limit` of its own
-/// comes near.
+/// The largest depth of types in types. Nothing that compiles without a `recursion_limit` of its
+/// own comes near.
 const DEPTH_MAX: usize = 512;
 
 /// The shape of a type, as processes of different binaries compare it. [`Wire::describe`] writes
@@ -417,8 +417,8 @@ impl Schema {
         self.bytes_max
     }
 
-    /// Returns a type inside this one that cannot travel to other binaries, if there is one. So is a
-    /// type that lies more than 512 types deep: its description would have no end here.
+    /// Returns a type inside this one that cannot travel to other binaries, if there is one. So is
+    /// a type that lies more than 512 types deep: its description would have no end here.
     #[inline]
     #[must_use]
     pub fn unportable(&self) -> Option<&'static str> {

@@ -37,11 +37,11 @@ pub(crate) struct Crate {
 }
 
 /// The crates of the workspace, bottom to top.
-const CRATES: [Crate; 19] = [
+const CRATES: [Crate; 20] = [
     Crate { folder: "dev/farside-testbed", is_safe: true, code: 770, below: &[] },
     Crate { folder: "core/farside-sys", is_safe: false, code: 2_880, below: &[] },
     Crate { folder: "core/farside-macros", is_safe: true, code: 1_050, below: &[] },
-    Crate { folder: "core/farside-wire", is_safe: false, code: 1_290, below: &["farside-macros"] },
+    Crate { folder: "core/farside-wire", is_safe: false, code: 1_660, below: &["farside-macros"] },
     Crate { folder: "core/farside-fabric", is_safe: false, code: 12_020, below: &["farside-sys", "farside-wire"] },
     Crate { folder: "core/farside-transmit", is_safe: false, code: 1_120, below: &["farside-fabric"] },
     Crate { folder: "core/farside-launch", is_safe: false, code: 4_080, below: &["farside-fabric"] },
@@ -49,19 +49,20 @@ const CRATES: [Crate; 19] = [
     Crate { folder: "core/farside-containers", is_safe: true, code: 6_970, below: &["farside"] },
     Crate { folder: "services/farside-rpc", is_safe: false, code: 10_210, below: &["farside-fabric"] },
     Crate { folder: "services/farside-kv", is_safe: true, code: 1_540, below: &["farside-rpc"] },
-    Crate { folder: "services/farside-inspect", is_safe: true, code: 8_790, below: &["farside-rpc", "farside"] },
+    Crate { folder: "services/farside-inspect", is_safe: true, code: 4_240, below: &["farside-rpc", "farside"] },
+    Crate { folder: "services/farside-viewer", is_safe: true, code: 4_650, below: &["farside-inspect"] },
     Crate { folder: "apps/farside-mcts", is_safe: true, code: 5_350, below: &["farside"] },
     Crate {
         folder: "apps/farside-cli",
         is_safe: true,
-        code: 3_990,
-        below: &["farside-mcts", "farside-inspect", "farside-kv"],
+        code: 4_090,
+        below: &["farside-mcts", "farside-viewer", "farside-kv"],
     },
     Crate {
         folder: "apps/farside-bench",
         is_safe: false,
         code: 11_630,
-        below: &["farside-transmit", "farside-containers", "farside-mcts", "farside-inspect", "farside-kv"],
+        below: &["farside-transmit", "farside-containers", "farside-mcts", "farside-viewer", "farside-kv"],
     },
     Crate {
         folder: "dev/farside-conformance",
@@ -74,7 +75,7 @@ const CRATES: [Crate; 19] = [
         folder: "dev/farside-book",
         is_safe: true,
         code: 30,
-        below: &["farside-containers", "farside-inspect", "farside-kv", "farside-conformance"],
+        below: &["farside-containers", "farside-viewer", "farside-kv", "farside-conformance"],
     },
     Crate { folder: "dev/xtask", is_safe: true, code: 3_300, below: &["farside-testbed"] },
 ];

@@ -41,7 +41,7 @@ pub(super) fn run(_: &Arguments, _: &mut impl Write) -> Result<(), CliError> {
 
 #[cfg(feature = "page")]
 pub(super) fn run(arguments: &Arguments, out: &mut impl Write) -> Result<(), CliError> {
-    use farside_inspect::page::{Options, Page};
+    use farside_viewer::page::{Options, Page};
     use signal_hook::consts::{SIGINT, SIGTERM};
     use signal_hook::iterator::Signals;
 
@@ -49,7 +49,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl Write) -> Result<(), Cli
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(CliError::Signals)?;
     let mut options = Options::default();
     if let Some(path) = page_token {
-        options = options.token(farside_inspect::first_secret(path).map_err(farside_inspect::InspectError::from)?);
+        options = options.token(farside_viewer::first_secret(path).map_err(farside_viewer::InspectError::from)?);
     }
     let page = Page::start_with(*listen, target.target(), hosts, options);
     let page = page.map_err(|cause| CliError::Page { address: *listen, cause })?;
@@ -65,7 +65,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl Write) -> Result<(), Cli
 
 /// A page that is served while a job runs.
 #[cfg(feature = "page")]
-pub(crate) type Served = farside_inspect::page::Page;
+pub(crate) type Served = farside_viewer::page::Page;
 #[cfg(not(feature = "page"))]
 pub(crate) type Served = std::convert::Infallible;
 

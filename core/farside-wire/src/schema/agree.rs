@@ -1,4 +1,4 @@
-//! Whether the texts of two shapes agree.
+//! A comparison of the texts of two shapes.
 //!
 //! Both are read word by word, in step. A recursive type is entered where it stands, and again
 //! where it is referred to. If both sides enter a type at the same time, and have entered this pair
@@ -42,7 +42,7 @@ struct Inside {
     pair: Option<usize>,
 }
 
-/// What comes next on a side.
+/// The next word of a side.
 enum Next<'t> {
     Word(&'t str),
     /// A recursive type, of this number, and the word after it.

@@ -4,7 +4,8 @@ use std::fmt;
 
 use super::{REFERENCE, agree};
 
-/// The words of a text, with marks where types begin and end. Only recursive types keep their marks.
+/// The words of a text, with marks where types begin and end. Only recursive types keep their
+/// marks.
 #[derive(Debug, Default)]
 pub(super) struct Text {
     words: Vec<Word>,

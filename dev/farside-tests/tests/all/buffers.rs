@@ -17,19 +17,24 @@ use crate::support::{is_over_missing_libfabric, verdict};
 macro_rules! over_all_fabrics {
     ($name:ident, $processes:expr, $body:path) => {
         mod $name {
-            #[test]
-            fn shm() {
-                super::run(concat!("buffers::", stringify!($name), "::shm"), "shm", $processes, $body);
-            }
+            const BODY: fn(&farside::Worker) -> farside::Result<()> = $body;
 
             #[test]
-            fn ofi() {
-                super::run(concat!("buffers::", stringify!($name), "::ofi"), "ofi:tcp", $processes, $body);
+            fn shm() {
+                super::run(concat!("buffers::", stringify!($name), "::shm"), "shm", $processes, BODY);
+            }
+
+            mod deep {
+                #[test]
+                fn ofi() {
+                    let test = concat!("buffers::", stringify!($name), "::deep::ofi");
+                    super::super::run(test, "ofi:tcp", $processes, super::BODY);
+                }
             }
 
             #[test]
             fn sim() {
-                farside::simulate($processes, 1, 61, $body).unwrap();
+                farside::simulate($processes, 1, 61, BODY).unwrap();
             }
         }
     };

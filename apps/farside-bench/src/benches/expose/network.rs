@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use farside::{Worker, WorkerId};
-use farside_inspect::{At, Expose, Inspector, Selection, Target, create_token_file, jobs};
+use farside_inspect::Expose;
+use farside_viewer::{At, Inspector, Selection, Target, create_token_file, jobs};
 
 use super::{failed, wait_for};
 use crate::case::Case;

@@ -40,7 +40,7 @@ impl Words<'_> {
         Ok(Type::Recursive(recursive))
     }
 
-    /// Returns the recursive type after which so many others began.
+    /// Returns the recursive type after which this number of others began.
     pub(super) fn again(&self, word: &str) -> Result<Type, String> {
         let later = word.get(1..).and_then(|later| later.parse::<usize>().ok());
         let place = later.and_then(|later| self.recursive.len().checked_sub(later)?.checked_sub(1));
