@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use bytemuck::{Pod, Zeroable};
-use farside::Worker;
+use farside::{MakeArrays, Worker};
 use farside_inspect::{Element, Expose, Kind, PublishError};
 use farside_testbed::{CommandLine, ended_with_us};
 use serde_json::{Value, json};

@@ -5,7 +5,7 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farside::{Reply, Worker, WorkerId};
+use farside::{Losses, Reply, Worker, WorkerId};
 use farside_inspect::{CallSite, Expose, InspectError, Inspector, JobInfo, Occurrence};
 use farside_testbed::{CommandLine, ended_with_us};
 use serde_json::{Value, json};

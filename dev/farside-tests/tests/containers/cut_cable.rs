@@ -5,7 +5,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farside::{Error, ProcessId, Result, Worker};
+use farside::{Error, Losses, ProcessId, Result, Worker};
 use farside_containers::Implementation;
 use farside_containers::map::{HashMap, Map, MapError};
 use farside_containers::queue::{Ends, Queue};

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farside::{Caller, Errand, ProcessId, Signal, Worker, WorkerId};
+use farside::{Caller, Errand, MakeArrays, ProcessId, Signal, Worker, WorkerId};
 use farside_inspect::{Awaited, Expose, InspectError, Occurrence, WorkerState};
 use farside_testbed::{is_left_out, is_privileged};
 

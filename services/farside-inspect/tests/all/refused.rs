@@ -4,7 +4,7 @@
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
-use farside::Worker;
+use farside::{MakeArrays, Worker};
 use farside_inspect::{At, Expose, ExposeError, InspectError, Inspector, PublishError, Selection, Standalone};
 
 use crate::targets::{LIMIT, Target, say_shown};

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use farside::{Distribution, Worker};
+use farside::{Distribution, MakeArrays, RegisterMemory, Worker};
 use farside_inspect::{Expose, ExposeError, Inspector, Kind};
 use farside_testbed::ended_with_us;
 
