@@ -52,7 +52,7 @@ use crate::query::Query;
 /// *Loss*: changes of values in the memory of a lost process are dropped. [`fetch`](Self::fetch)
 /// and [`Worker::quiesce`] return [`Error::PeerLost`], and so may [`apply`](Self::apply). Changes
 /// of other values are made, but [`fetch`](Self::fetch) returns no old values. Both wait for
-/// the other workers again after these [go on](Worker::go_on).
+/// the other workers again after these [go on](farside::Losses::go_on).
 ///
 /// The three forms are those of the batches of lamellar's arrays.
 pub struct ArrayBatch<T: 'static, A: 'static> {

@@ -123,7 +123,7 @@ impl Job {
         fabric: FabricChoice => fabric;
 
         /// Sets the size and the growth of the ring from one worker to another, unless
-        /// [`setup_with`](Worker::setup_with) chooses others.
+        /// [`setup_with`](crate::Ways::setup_with) chooses others.
         ///
         /// [`run`](Self::run) refuses invalid options with
         /// [`LaunchError::RingOptions`](crate::LaunchError::RingOptions).

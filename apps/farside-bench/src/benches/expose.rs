@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farside::{Worker, WorkerId, bytemuck};
+use farside::{MakeArrays, RegisterMemory, Worker, WorkerId, bytemuck};
 use farside_fabric::RemoteRegion;
 use farside_inspect::{Expose, ExposeError, JobId, PublishError};
 use farside_rpc::{Client, Credentials, Handling, Never, Server, Service};

@@ -4,7 +4,7 @@ use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytemuck::{Pod, Zeroable};
-use farside::Worker;
+use farside::{MakeArrays, Worker};
 use farside_inspect::{Element, Expose, Kind, PublishError};
 use farside_testbed::{CommandLine, ended_with_us, limit, wait_for, wait_until};
 use serde_json::{Value, json};

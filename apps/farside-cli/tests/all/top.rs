@@ -2,7 +2,7 @@
 
 use std::process::{Child, Stdio};
 
-use farside::{Reply, Worker, WorkerId};
+use farside::{Losses, Reply, Worker, WorkerId};
 use farside_inspect::Expose;
 use farside_testbed::{CommandLine, ended_with_us, hold_still, limit, wait_until};
 use farside_viewer::{InspectError, Inspector, JobInfo, cycles};

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use farside::{Caller, Errand, ProcessId, Signal, Worker, WorkerId};
+use farside::{Caller, Errand, MakeArrays, ProcessId, Signal, Worker, WorkerId};
 use farside_inspect::Expose;
 use farside_testbed::{wait_for, wait_until};
 use farside_viewer::{Awaited, InspectError, Inspector, Occurrence, Trace, WorkerState};

@@ -3,7 +3,7 @@
 
 use std::fmt::Debug;
 
-use farside::Worker;
+use farside::{MakeArrays, Worker};
 use farside_inspect::{Expose, ExposeError, PublishError, Standalone};
 use farside_testbed::{wait_for, wait_until};
 use farside_viewer::{At, InspectError, Inspector, Selection};

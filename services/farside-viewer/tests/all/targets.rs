@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use farside::{Distribution, Worker};
+use farside::{Distribution, MakeArrays, RegisterMemory, Worker};
 use farside_inspect::{Expose, ExposeError, Kind};
 use farside_testbed::{ended_with_us, hold_still, limit, wait_for, wait_until};
 use farside_viewer::{InspectError, Inspector, Target as Wanted};
