@@ -31,7 +31,7 @@ struct Crate {
 }
 
 /// The crates of the workspace, bottom to top.
-const CRATES: [Crate; 19] = [
+const CRATES: [Crate; 20] = [
     Crate { name: "farside-testbed", below: &[], for_tests: &[], is_safe: true, is_package: false },
     Crate { name: "farside-sys", below: &[], for_tests: &["farside-testbed"], is_safe: false, is_package: true },
     Crate { name: "farside-macros", below: &[], for_tests: &[], is_safe: true, is_package: true },
@@ -108,10 +108,17 @@ const CRATES: [Crate; 19] = [
         is_package: false,
     },
     Crate {
-        name: "farside-rpc",
-        below: &["farside-fabric", "farside-wire", "farside-macros", "farside-sys"],
+        name: "farside-connect",
+        below: &["farside-fabric", "farside-wire", "farside-sys"],
         for_tests: &["farside-testbed"],
         is_safe: false,
+        is_package: true,
+    },
+    Crate {
+        name: "farside-rpc",
+        below: &["farside-connect", "farside-fabric", "farside-wire", "farside-macros", "farside-sys"],
+        for_tests: &["farside-testbed"],
+        is_safe: true,
         is_package: true,
     },
     Crate {
@@ -168,7 +175,7 @@ const CRATES: [Crate; 19] = [
 const UNFINISHED: [&str; 4] = ["FIXME", "XXX", "HACK", "TODO"];
 
 /// The crates whose messages the codec writes and reads.
-const ENCODED: [&str; 4] = ["farside", "farside-fabric", "farside-launch", "farside-rpc"];
+const ENCODED: [&str; 5] = ["farside", "farside-connect", "farside-fabric", "farside-launch", "farside-rpc"];
 
 /// What hand-written encoding calls.
 const ENCODING: [&str; 4] = ["to_le_bytes", "from_le_bytes", "to_ne_bytes", "from_ne_bytes"];
@@ -176,10 +183,10 @@ const ENCODING: [&str; 4] = ["to_le_bytes", "from_le_bytes", "to_ne_bytes", "fro
 /// The files that call it, and why no codec can do it.
 const ENCODED_BY_HAND: [(&str, &str); 19] = [
     ("core/farside-fabric/src/ofi/message.rs", "hot path: the header of every message"),
-    ("services/farside-rpc/src/frame.rs", "hot path: the header of every frame"),
-    ("services/farside-rpc/src/path/tcp.rs", "hot path: the length of every frame"),
-    ("services/farside-rpc/src/socket.rs", "the length of a message, which comes before it is decoded"),
-    ("services/farside-rpc/src/door.rs", "the version of a message, which says how to decode it"),
+    ("services/farside-connect/src/frame.rs", "hot path: the header of every frame"),
+    ("services/farside-connect/src/path/tcp.rs", "hot path: the length of every frame"),
+    ("services/farside-connect/src/socket.rs", "the length of a message, which comes before it is decoded"),
+    ("services/farside-connect/src/door.rs", "the version of a message, which says how to decode it"),
     ("services/farside-rpc/src/server.rs", "a number made of random bytes"),
     ("core/farside/src/heap/layout.rs", "hot path: headers of blocks"),
     ("core/farside/src/heap/tags.rs", "hot path: lists of freed blocks"),
