@@ -69,8 +69,8 @@ pub enum MemoryError {
 /// [`Bulk::mapped`](crate::bulk::Bulk::mapped).
 ///
 /// It holds the memory as the [`Bulk`](crate::bulk::Bulk) does. The peer may write the memory at
-/// any time, so what is read may be a mixture of old and new bytes: the two sides need a protocol of
-/// their own, such as counters before and behind the data.
+/// any time, so what is read may be a mixture of old and new bytes: the two sides need a protocol
+/// of their own, such as counters before and behind the data.
 ///
 /// The descriptor is that of the memory's file, which is the whole [`Memory`] of the peer. While
 /// this value lives, another process of the user may open `/proc/PID/fd/N` and map the file, from

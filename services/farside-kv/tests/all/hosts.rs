@@ -37,8 +37,8 @@ pub(crate) fn be_cut_off(address: &str) {
 mod deep {
     use super::*;
 
-    /// The cable between client and server is cut in the middle of a put. Both sides find out, though
-    /// neither hears anything. The server removes what it had, and the earlier value stays.
+    /// The cable between client and server is cut in the middle of a put. Both sides find out,
+    /// though neither hears anything. The server removes what it had, and the earlier value stays.
     #[test]
     fn a_put_that_is_cut_off_leaves_nothing() {
         if is_left_out("netns") {

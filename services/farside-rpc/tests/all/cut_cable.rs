@@ -58,8 +58,8 @@ mod deep {
         });
     }
 
-    /// A call waits for its answer, and a second connection is idle. The caller, the handler and the
-    /// server hear of the cut. The client connects again when the cable is mended.
+    /// A call waits for its answer, and a second connection is idle. The caller, the handler and
+    /// the server hear of the cut. The client connects again when the cable is mended.
     #[test]
     fn both_sides_hear_of_a_cut_cable() {
         static RUNS: AtomicBool = AtomicBool::new(false);

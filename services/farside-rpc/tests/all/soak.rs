@@ -180,7 +180,7 @@ mod deep {
     fn check(way: Way, clients: usize) {
         let [first, last] = soak(way, clients / CLIENTS);
         println!("{way:?}, {clients} clients: {first:?}, in the end {last:?}");
-        // Allocators keep some of what was freed: less than 10 KiB for each of so many clients.
+        // Allocators keep some of what was freed: less than 10 KiB for each client.
         assert!(last.2 < first.2 + 10 * clients as u64, "{way:?}: {} KiB resident, then {} KiB", first.2, last.2);
     }
 
