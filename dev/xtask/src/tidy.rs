@@ -37,7 +37,7 @@ pub(crate) struct Crate {
 }
 
 /// The crates of the workspace, bottom to top.
-const CRATES: [Crate; 20] = [
+const CRATES: [Crate; 21] = [
     Crate { folder: "dev/farside-testbed", is_safe: true, code: 770, below: &[] },
     Crate { folder: "core/farside-sys", is_safe: false, code: 2_880, below: &[] },
     Crate { folder: "core/farside-macros", is_safe: true, code: 1_050, below: &[] },
@@ -47,7 +47,8 @@ const CRATES: [Crate; 20] = [
     Crate { folder: "core/farside-launch", is_safe: false, code: 4_080, below: &["farside-fabric"] },
     Crate { folder: "core/farside", is_safe: false, code: 28_680, below: &["farside-launch"] },
     Crate { folder: "core/farside-containers", is_safe: true, code: 6_970, below: &["farside"] },
-    Crate { folder: "services/farside-rpc", is_safe: false, code: 10_210, below: &["farside-fabric"] },
+    Crate { folder: "services/farside-connect", is_safe: false, code: 6_000, below: &["farside-fabric"] },
+    Crate { folder: "services/farside-rpc", is_safe: true, code: 5_000, below: &["farside-connect"] },
     Crate { folder: "services/farside-kv", is_safe: true, code: 1_540, below: &["farside-rpc"] },
     Crate { folder: "services/farside-inspect", is_safe: true, code: 4_240, below: &["farside-rpc", "farside"] },
     Crate { folder: "services/farside-viewer", is_safe: true, code: 4_650, below: &["farside-inspect"] },
@@ -87,7 +88,8 @@ const MODEL: &str = "docs/memory-model.md";
 const UNFINISHED: [&str; 4] = ["FIXME", "XXX", "HACK", "TODO"];
 
 /// The crates whose messages the codec writes and reads.
-const ENCODED: [&str; 4] = ["core/farside", "core/farside-fabric", "core/farside-launch", "services/farside-rpc"];
+const ENCODED: [&str; 5] =
+    ["core/farside", "core/farside-fabric", "core/farside-launch", "services/farside-connect", "services/farside-rpc"];
 
 /// What hand-written encoding calls.
 const ENCODING: [&str; 4] = ["to_le_bytes", "from_le_bytes", "to_ne_bytes", "from_ne_bytes"];
@@ -95,10 +97,10 @@ const ENCODING: [&str; 4] = ["to_le_bytes", "from_le_bytes", "to_ne_bytes", "fro
 /// The files that call it, and why no codec can do it.
 const ENCODED_BY_HAND: [(&str, &str); 19] = [
     ("core/farside-fabric/src/ofi/message.rs", "hot path: the header of every message"),
-    ("services/farside-rpc/src/frame.rs", "hot path: the header of every frame"),
-    ("services/farside-rpc/src/path/tcp.rs", "hot path: the length of every frame"),
-    ("services/farside-rpc/src/socket.rs", "the length of a message, which comes before it is decoded"),
-    ("services/farside-rpc/src/door.rs", "the version of a message, which says how to decode it"),
+    ("services/farside-connect/src/frame.rs", "hot path: the header of every frame"),
+    ("services/farside-connect/src/path/tcp.rs", "hot path: the length of every frame"),
+    ("services/farside-connect/src/socket.rs", "the length of a message, which comes before it is decoded"),
+    ("services/farside-connect/src/door.rs", "the version of a message, which says how to decode it"),
     ("services/farside-rpc/src/server.rs", "a number made of random bytes"),
     ("core/farside/src/heap/layout.rs", "hot path: headers of blocks"),
     ("core/farside/src/heap/tags.rs", "hot path: lists of freed blocks"),

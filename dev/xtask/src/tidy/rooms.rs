@@ -22,9 +22,9 @@ const ROOMS: &str = "
         < sync < rooms < job < prelude tour __private
     farside-containers: agreement promise route < announced cost dist_iterator dist_vec exchange keep remote \
         < array_sort collections counting_set query < array_batch map queue
-    farside-rpc: address frame kills lock peer raw segments table watched < allocated < path < patience < area \
-        < greeting < error link < answer lent socket < call < door < dial remote < memory relay < bulk < stream \
-        < service < server < client < sim __private
+    farside-connect: address error frame kills lock peer segments table watched < allocated < path < patience \
+        < area < greeting < link < bulk lent socket < door < dial remote < memory relay
+    farside-rpc: kills raw < error < answer < bulk < call < stream < service < server < client < sim __private
     farside-kv: error kills < service < index < group < values < open uploads < store < handlers < client
     farside-inspect: element names network points spans sync < protocol < doors < target < __private
     farside-viewer: selection target < client < session < page
