@@ -31,6 +31,7 @@ use crate::query::Query;
 ///
 /// ```
 /// use std::rc::Rc;
+/// use farside::prelude::*;
 /// use farside_containers::ArrayBatch;
 ///
 /// # farside::simulate(3, 1, 1, |me| {

@@ -52,6 +52,7 @@ const HEADER_BYTES_MAX: usize = 1 << 16;
 /// array.
 ///
 /// ```
+/// use farside::prelude::*;
 /// use farside_containers::keep::npy;
 ///
 /// # let folder = std::env::temp_dir().join(format!("farside-npy-{}", std::process::id()));

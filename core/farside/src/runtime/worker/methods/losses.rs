@@ -117,6 +117,8 @@ extension! {
     /// use std::cell::Cell;
     /// use std::rc::Rc;
     ///
+    /// use farside::prelude::*;
+    ///
     /// # farside::simulate(2, 1, 1, |me| {
     /// let losses = Rc::new(Cell::new(0));
     /// let counted = losses.clone();
