@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use farside::{Error, PerWorker, ProcessId, Result, Simulation, Worker, WorkerId};
+use farside::{Error, MakeArrays, PerWorker, ProcessId, Result, Simulation, Worker, WorkerId};
 use farside_containers::{ContainerError, CountingSet, Exchange, Items, Query};
 use farside_testbed::scaled;
 

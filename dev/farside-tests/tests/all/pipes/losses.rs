@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::cause;
 use farside::pipe::PipeCause;
-use farside::prelude::*;
 use farside::{ProcessId, Simulation};
 
 #[test]
