@@ -333,8 +333,10 @@ fn a_shutdown_waits_for_async_handlers() {
 #[test]
 fn calls_of_a_handler_inherit_its_deadline() {
     static MAY_ANSWER: AtomicBool = AtomicBool::new(false);
+    // The other server answers when all is over: its answer must not overtake the deadline.
+    static IS_OVER: AtomicBool = AtomicBool::new(false);
     let name = format!("shm:{}", unique("inner"));
-    let inner = with_echo(Server::builder().listen(&name).unwrap().pool(1)).start().unwrap();
+    let inner = Server::builder().listen(&name).unwrap().pool(1).provider(0, echo(&IS_OVER)).start().unwrap();
     let other = connect(&name, farside_rpc::Credentials::own_user()).deadline(Duration::from_secs(86_400));
     let (sender, ends) = mpsc::channel();
     let outer = Service::new("outer").procedure("ask", Handling::Pooled, move |_, (): ()| {
@@ -355,6 +357,7 @@ fn calls_of_a_handler_inherit_its_deadline() {
         MAY_ANSWER.store(true, Ordering::Relaxed);
         ends.try_recv().ok()
     });
+    IS_OVER.store(true, Ordering::Relaxed);
     assert!(matches!(ended, Err(CallError::Deadline { .. } | CallError::Cancelled)), "{ended:?}");
     drop((server, inner));
 }
