@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn looks_in_vain_become_rare_and_a_find_brings_them_back() {
-        let (mut pace, mut now) = (PollPace::default(), Instant::now());
+        let (mut pace, mut now) = (PollPace::default(), farside_testbed::now());
         let mut looks = |pace: &mut PollPace, chances: u32, apart: Duration| {
             let mut count = 0;
             for _ in 0..chances {

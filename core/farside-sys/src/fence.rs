@@ -68,13 +68,13 @@ mod tests {
     /// miss each other within a few rounds.
     #[test]
     fn one_fence_serves_two_threads() {
-        const ROUNDS: u32 = 20_000;
+        let rounds = farside_testbed::scaled(5_000) as u32;
         assert!(register(), "this machine has `membarrier`");
         let words = Arc::new(Words::default());
         let often = std::thread::spawn({
             let words = words.clone();
             move || {
-                for round in 1..=ROUNDS {
+                for round in 1..=rounds {
                     wait_for(&words.begun, round);
                     words.often.0.store(round, Ordering::Relaxed);
                     compiler_fence(Ordering::SeqCst);
@@ -85,7 +85,7 @@ mod tests {
                 }
             }
         });
-        for round in 1..=ROUNDS {
+        for round in 1..=rounds {
             words.begun.0.store(round, Ordering::Relaxed);
             // Gives the other side some time to see the store.
             for step in 0..round % 512 {

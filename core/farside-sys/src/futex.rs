@@ -37,7 +37,7 @@ mod tests {
     #[test]
     fn a_changed_word_is_not_slept_on() {
         let word = AtomicU32::new(1);
-        wait(&word, 0, Duration::from_secs(60));
+        wait(&word, 0, farside_testbed::limit());
     }
 
     #[test]
@@ -47,7 +47,7 @@ mod tests {
             let word = word.clone();
             move || {
                 while word.load(Ordering::Acquire) == 0 {
-                    wait(&word, 0, Duration::from_secs(60));
+                    wait(&word, 0, farside_testbed::limit());
                 }
             }
         });

@@ -449,7 +449,7 @@ mod tests {
             (0..times).for_each(|_| write.wake());
             let look = || {
                 let interest = Interest { fd: read.as_fd(), writable: false };
-                wait_ready(&[interest], Some(Instant::now())).unwrap()[0]
+                wait_ready(&[interest], Some(farside_testbed::now())).unwrap()[0]
             };
             assert!(look());
             read.reset();
@@ -458,7 +458,7 @@ mod tests {
         let waker = Waker::new().unwrap();
         let look = || {
             let interest = Interest { fd: waker.as_fd(), writable: false };
-            wait_ready(&[interest], Some(Instant::now())).unwrap()[0]
+            wait_ready(&[interest], Some(farside_testbed::now())).unwrap()[0]
         };
         assert!(!look());
         waker.wake();

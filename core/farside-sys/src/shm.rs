@@ -444,7 +444,7 @@ mod tests {
                 while !is_over.load(Ordering::Relaxed) {
                     // SAFETY: the thread lives until the scope ends, which waits for this one.
                     unsafe { libc::pthread_kill(here, libc::SIGUSR2) };
-                    std::thread::sleep(Duration::from_micros(200));
+                    std::thread::park_timeout(Duration::from_micros(200));
                 }
             });
             let memory = SharedMemory::create("interrupted", 128 << 20);

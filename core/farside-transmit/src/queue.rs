@@ -237,8 +237,6 @@ pub(super) fn copy_mapped(kind: TransferKind, local: &Span<'_>, remote: &RemoteR
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::time::Duration;
-
     use farside_fabric::RemoteKey;
 
     use super::*;
@@ -248,7 +246,7 @@ mod tests {
     fn a_signal_on_a_copy_tells_of_what_was_posted_before() {
         let fabric = SimFabric::new(1, 4096, 3, SimOptions::default()).unwrap();
         let end = fabric.endpoint(ProcessId::new(0));
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = farside_testbed::deadline();
         let memory = end.register(64).unwrap();
         let posted = end.attach(RemoteKey::starter(end.process(), 4096), deadline).unwrap();
         let copied = end.starter().as_remote();

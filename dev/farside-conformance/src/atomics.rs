@@ -1,5 +1,7 @@
 //! Atomics: each change follows the model, and concurrent processes lose none.
 
+use farside_testbed::scaled;
+
 use super::Fabric;
 use super::harness::{Process, Trial};
 use farside_fabric::ids::ProcessId;
@@ -90,7 +92,7 @@ pub fn changes_of_64_bits_follow_the_model(fabric: &dyn Fabric) {
             let region = process.attach_starter(OWNER);
             let mut random = Random::new(64);
             let mut model = [0_u64; 8];
-            for _ in 0..800 {
+            for _ in 0..scaled(150) {
                 let index = random.index(model.len());
                 let change = draw_change(&mut random, model[index]);
                 let previous = process.atomic64(&region, index as u64 * 8, change);
@@ -110,7 +112,7 @@ pub fn changes_of_32_bits_follow_the_model(fabric: &dyn Fabric) {
             let region = process.attach_starter(OWNER);
             let mut random = Random::new(32);
             let mut model = [0_u32; 16];
-            for _ in 0..800 {
+            for _ in 0..scaled(150) {
                 let index = random.index(model.len());
                 let change = narrow(draw_change(&mut random, model[index].into()));
                 let previous = process.atomic32(&region, index as u64 * 4, change);

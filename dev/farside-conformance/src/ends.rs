@@ -1,7 +1,7 @@
 //! Processes that end, or are declared dead: an error, not a silence.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use super::Fabric;
 use super::harness::{Process, Service, Trial, expect};
@@ -50,7 +50,7 @@ fn is_disconnected<T>(result: &Result<T, FabricError>, from: ProcessId) -> bool 
 /// Asserts that attaching fails. The error depends on what the transport can know.
 #[track_caller]
 fn expect_unreachable(process: &Process, key: farside_fabric::RemoteKey) {
-    let refused = process.end().attach(key, Instant::now() + Duration::from_millis(300));
+    let refused = process.end().attach(key, farside_testbed::soon());
     let is_deadline = matches!(refused, Err(FabricError::Deadline { .. }));
     assert!(is_deadline || is_disconnected(&refused, key.process), "attaching to one that left: {refused:?}");
 }
@@ -169,11 +169,16 @@ pub fn forgetting_a_peer_ends_waits(fabric: &dyn Fabric) {
         process.meet();
         let posted = post_some(&process, starter);
         let (end, deadline) = (process.end(), process.deadline());
+        let has_begun = AtomicBool::new(false);
         thread::scope(|scope| {
-            let attaching = scope.spawn(|| end.attach(keys[0], deadline));
-            for _ in 0..20 {
+            let attaching = scope.spawn(|| {
+                has_begun.store(true, Ordering::SeqCst);
+                end.attach(keys[0], deadline)
+            });
+            process.until("the other thread", || has_begun.load(Ordering::SeqCst).then_some(()));
+            for _ in 0..100 {
                 end.progress();
-                thread::sleep(Duration::from_millis(1));
+                thread::yield_now();
             }
             end.forget(LEAVER);
             let attached = attaching.join().expect("attaching does not panic");

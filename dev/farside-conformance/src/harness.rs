@@ -1,6 +1,7 @@
 //! The parts of every check: processes that are threads, a meeting point beside the fabric, and a
 //! watchdog.
 
+mod observed;
 mod process;
 
 use std::any::Any;
@@ -9,12 +10,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use farside_testbed::now;
 
 use super::{Fabric, QueueOpener};
 use farside_fabric::sim::Random;
 use farside_fabric::transport::RemoteKey;
 
+pub(super) use self::observed::Observed;
 pub(super) use self::process::Process;
 
 /// The setup of a check.
@@ -85,9 +89,10 @@ impl Trial {
                 let _ = ended.send(());
             });
         }
-        let give_up = Instant::now() + 3 * fabric.patience();
+        // A check has several waits.
+        let give_up = now() + 2 * fabric.patience();
         for _ in 0..self.processes {
-            let left = give_up.saturating_duration_since(Instant::now());
+            let left = give_up.saturating_duration_since(now());
             if ends_of_processes.recv_timeout(left).is_err() {
                 shared.fail("it does not come to its end".into());
             }

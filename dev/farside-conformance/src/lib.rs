@@ -90,7 +90,7 @@ pub trait Fabric: Sync {
     /// The time after which the check gives up waiting for an event that must happen. It is long,
     /// because a busy machine is not a fault.
     fn patience(&self) -> Duration {
-        Duration::from_secs(30)
+        farside_testbed::limit()
     }
 }
 

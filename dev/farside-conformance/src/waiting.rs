@@ -1,17 +1,20 @@
 //! Sleeping in `wait`, and all events that must end it.
 //!
 //! A wait that never ends shows as a check that does not end in time. A wait may end early: the
-//! caller looks for an event, and waits again.
+//! caller looks for an event, and waits again. No check counts how often that happens.
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
+
+use farside_testbed::{is_past, now, soon};
 
 use super::Fabric;
-use super::harness::{Process, Service, Trial};
+use super::harness::{Observed, Process, Service, Trial};
 use farside_fabric::ids::ProcessId;
 use farside_fabric::transport::{AtomicChange, Event, Operation, Outcome, Transport};
 
@@ -21,35 +24,67 @@ const PEER: ProcessId = ProcessId::new(1);
 pub fn a_wait_ends_at_its_deadline(fabric: &dyn Fabric) {
     let trial = Trial::new("a_wait_ends_at_its_deadline", 2);
     trial.service(Service::Nobody).run(fabric, |process| {
-        let past = Instant::now();
+        let past = now();
         process.end().wait(&[], Some(past));
         process.end().wait(&[], Some(past));
-        wait_until(process.end(), Instant::now() + Duration::from_millis(20));
+        wait_until(process.end(), soon());
         greet_all(process);
-        wait_until(process.end(), Instant::now() + Duration::from_millis(20));
+        wait_until(process.end(), soon());
     });
 }
 
-/// An idle process sleeps in its wait, and does not return from it again and again.
+/// An idle process sleeps in its wait, and does not return from it again and again: another thread
+/// sees it asleep many times, in one and the same wait.
 pub fn an_idle_wait_sleeps(fabric: &dyn Fabric) {
-    const RETURNS_MAX: usize = 500;
+    const LOOKS: u32 = 20;
     Trial::new("an_idle_wait_sleeps", 2).service(Service::Nobody).run(fabric, |process| {
         greet_all(process);
-        let returns = wait_until(process.end(), Instant::now() + Duration::from_millis(100));
-        assert!(returns <= RETURNS_MAX, "an idle process came out of its wait {returns} times in a tenth of a second");
+        let (end, waits, is_over) = (process.end(), AtomicU64::new(0), AtomicBool::new(false));
+        let idle = OnceLock::new();
+        thread::scope(|scope| {
+            let _ending = Ending { is_over: &is_over, end };
+            scope.spawn(|| {
+                idle.get_or_init(Observed::current);
+                while !is_over.load(Ordering::SeqCst) {
+                    end.progress();
+                    assert_eq!(end.receive(), None, "no process sends anything");
+                    waits.fetch_add(1, Ordering::SeqCst);
+                    end.wait(&[], None);
+                }
+            });
+            let (mut looks, mut seen) = (0, 0);
+            process.until_inattentively("an idle process to stay asleep", || {
+                let before = seen;
+                seen = waits.load(Ordering::SeqCst);
+                let sleeps_on = seen == before && idle.get().is_some_and(Observed::sleeps);
+                looks = if sleeps_on { looks + 1 } else { 0 };
+                (looks == LOOKS).then_some(())
+            });
+        });
+        process.meet();
     });
 }
 
-/// Waits and makes progress until the deadline has passed. Returns the number of waits.
-fn wait_until(end: &dyn Transport, deadline: Instant) -> usize {
-    let mut returns = 0;
-    while Instant::now() < deadline {
+/// Tells a thread that waits to end, also if a check fails.
+struct Ending<'c> {
+    is_over: &'c AtomicBool,
+    end: &'c dyn Transport,
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        self.end.wake();
+    }
+}
+
+/// Waits and makes progress until the deadline has passed.
+fn wait_until(end: &dyn Transport, deadline: Instant) {
+    while !is_past(deadline) {
         end.progress();
         assert_eq!(end.receive(), None, "no process sends anything");
         end.wait(&[], Some(deadline));
-        returns += 1;
     }
-    returns
 }
 
 /// Connects all processes, and leaves nothing in flight.
@@ -66,8 +101,10 @@ pub fn a_wake_ends_a_wait(fabric: &dyn Fabric) {
     Trial::new("a_wake_ends_a_wait", 1).service(Service::Nobody).run(fabric, |process| {
         let end = process.end();
         let (rung, heard) = (AtomicU64::new(0), AtomicU64::new(0));
+        let sleeper = OnceLock::new();
         thread::scope(|scope| {
             scope.spawn(|| {
+                sleeper.get_or_init(Observed::current);
                 for round in 1..=ROUNDS {
                     while rung.load(Ordering::SeqCst) < round {
                         end.wait(&[], None);
@@ -78,7 +115,8 @@ pub fn a_wake_ends_a_wait(fabric: &dyn Fabric) {
             for round in 1..=ROUNDS {
                 // Sometimes at once, sometimes when the other thread has certainly fallen asleep.
                 if round % 16 == 0 {
-                    thread::sleep(Duration::from_millis(1));
+                    let sleeps = || sleeper.get().is_some_and(Observed::sleeps).then_some(());
+                    process.until_inattentively("the sleeper to fall asleep", sleeps);
                 }
                 rung.store(round, Ordering::SeqCst);
                 end.wake();
@@ -213,8 +251,10 @@ pub fn a_readable_descriptor_ends_a_wait(fabric: &dyn Fabric) {
         let (mut near, mut far) = UnixStream::pair().expect("a pair of sockets");
         let (_silent, other) = UnixStream::pair().expect("a pair of sockets");
         let (written, read) = (AtomicU64::new(0), AtomicU64::new(0));
+        let sleeper = OnceLock::new();
         thread::scope(|scope| {
             scope.spawn(|| {
+                sleeper.get_or_init(Observed::current);
                 for round in 1..=ROUNDS {
                     while written.load(Ordering::SeqCst) < round.into() {
                         end.wait(&[other.as_fd(), near.as_fd()], None);
@@ -227,7 +267,8 @@ pub fn a_readable_descriptor_ends_a_wait(fabric: &dyn Fabric) {
             });
             for round in 1..=ROUNDS {
                 if round % 8 == 0 {
-                    thread::sleep(Duration::from_millis(1));
+                    let sleeps = || sleeper.get().is_some_and(Observed::sleeps).then_some(());
+                    process.until_inattentively("the reader to fall asleep", sleeps);
                 }
                 far.write_all(&[round]).expect("a byte fits");
                 written.store(round.into(), Ordering::SeqCst);

@@ -10,13 +10,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::{ended_with_us, is_privileged};
+use crate::{deadline, ended_with_us, is_past, is_privileged, limit};
 
 /// The bed that tests with a browser need.
 pub const BED: &str = "browser";
 
-/// The time after which a test gives up.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// The time that a browser has to end.
 const SHUTDOWN: Duration = Duration::from_secs(5);
 
@@ -85,7 +83,7 @@ impl Browser {
     fn call(&self, method: &str, path: &str, body: &Value) -> Value {
         let text = if method == "POST" { body.to_string() } else { String::new() };
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(limit())).unwrap();
         write!(
             stream,
             "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n\
@@ -142,10 +140,10 @@ impl Browser {
     /// Waits until an expression is true. One that fails, for something that is not there, is not.
     #[track_caller]
     pub fn wait_for(&self, expression: &str) {
-        let until = Instant::now() + PATIENCE;
+        let give_up = deadline();
         while self.run(&format!("try {{ return Boolean({expression}) }} catch {{ return false }}")) != json!(true) {
             let text = self.run("return document.body.innerText");
-            assert!(Instant::now() < until, "never true: {expression}; the page says {text}");
+            assert!(!is_past(give_up), "never true: {expression}; the page says {text}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }

@@ -8,32 +8,41 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::is_privileged;
 
-/// The variable that names the beds to leave out, separated by commas. `cargo xtask test --without
-/// BED` sets it, and `cargo xtask test` alone sets it to an empty list.
-pub const WITHOUT: &str = "FARSIDE_TEST_WITHOUT";
+/// The variable that names the beds that tests use, separated by commas. The deep tier sets it, and
+/// continuous integration does. Without it, tests use the beds that this machine has.
+pub const BEDS: &str = "FARSIDE_TEST_BEDS";
 
 /// Headers and programs of Open MPI and PMIx, where Debian and others put them.
 const PMIX_HEADERS: [&str; 2] = ["/usr/lib/x86_64-linux-gnu/pmix2/include/pmix.h", "/usr/include/pmix.h"];
 
 /// Returns whether a test does without this bed. A test that needs a bed calls this first.
 ///
-/// - Under `cargo xtask test`, only the beds that the developer named are left out. A test fails if
-///   another bed is missing, so that no test passes silently.
-/// - Under plain `cargo test`, the beds that this machine lacks are left out. Each one is named on
-///   standard error, past the capture of the test harness.
+/// - If [`BEDS`] is set, only the beds that it names are used. A test fails if one of them is
+///   missing, so that no test passes silently.
+/// - Otherwise, the beds that this machine lacks are left out. Each one is named on standard error,
+///   past the capture of the test harness.
 pub fn is_left_out(bed: &str) -> bool {
-    if let Ok(beds) = std::env::var(WITHOUT) {
-        return beds.split(',').any(|name| name == bed);
+    if let Ok(beds) = std::env::var(BEDS) {
+        let is_used = beds.split(',').any(|name| name == bed);
+        if !is_used {
+            say(bed, &format!("is not named by {BEDS}"));
+        }
+        return !is_used;
     }
     static KNOWN: Mutex<BTreeMap<String, Option<&str>>> = Mutex::new(BTreeMap::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let lacking = *known.entry(bed.to_owned()).or_insert_with(|| lacking(bed));
     if let Some(lacking) = lacking {
-        let test = std::thread::current().name().unwrap_or("a test").to_owned();
-        // `eprintln!` would be captured. If standard error is closed, there is no reader to tell.
-        let _ = writeln!(std::io::stderr(), "left out: {test}: the bed {bed} is missing ({lacking})");
+        say(bed, &format!("is missing ({lacking})"));
     }
     lacking.is_some()
+}
+
+/// Says that a test leaves out what a bed would prove.
+fn say(bed: &str, why: &str) {
+    let test = std::thread::current().name().unwrap_or("a test").to_owned();
+    // `eprintln!` would be captured. If standard error is closed, there is no reader to tell.
+    let _ = writeln!(std::io::stderr(), "left out: {test}: the bed {bed} {why}");
 }
 
 /// What a bed needs and this machine lacks.

@@ -28,8 +28,8 @@ mod running;
 pub use command::CommandLine;
 pub use failure::Failure;
 pub use holdings::Holdings;
-pub use left_out::{WITHOUT, has_library, has_program, is_left_out, python};
-pub use patience::{DEPTH, deadline, depth, hold_still, limit, scaled, wait_for, wait_until};
+pub use left_out::{BEDS, has_library, has_program, is_left_out, python};
+pub use patience::{DEPTH, deadline, depth, hold_still, is_past, limit, now, scaled, soon, wait_for, wait_until};
 pub use running::{Echo, Running, ended_with_us, ending_with_us, run};
 
 /// Returns a free port of this machine for the process 0 of a job.

@@ -14,18 +14,15 @@ use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::{Failure, ending_with_us, is_privileged, run};
+use crate::{Failure, deadline, ending_with_us, is_past, is_privileged, limit, run};
 
 /// The name of the cable's end in each namespace.
 const DEVICE: &str = "veth0";
 
 /// Interval at which a waiting function checks for a change.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-
-/// Time limit of one change of the network.
-const STEP_LIMIT: Duration = Duration::from_secs(20);
 
 /// The place where the processes of a test meet: variables of the rendezvous that any launcher can
 /// set.
@@ -186,12 +183,12 @@ impl Pair {
     /// Waits until both sides report the cable as up. The kernel reports it up to a second late,
     /// and libfabric ignores the device until then.
     fn await_carrier(&self) -> Result<(), Failure> {
-        let deadline = Instant::now() + STEP_LIMIT;
+        let deadline = deadline();
         for side in Side::BOTH {
             let mut command = self.command(side, "ip");
             command.args(["-o", "link", "show", "dev", DEVICE, "up"]);
-            while !run("ip link show", &mut command, STEP_LIMIT)?.contains("state UP") {
-                if Instant::now() > deadline {
+            while !run("ip link show", &mut command, limit())?.contains("state UP") {
+                if is_past(deadline) {
                     return Err(Failure::new(
                         "connecting two namespaces",
                         format!("side {side:?} does not report the cable as up"),
@@ -213,7 +210,7 @@ impl Pair {
         for side in Side::BOTH {
             let mut command = self.command(side, "tc");
             command.args(["qdisc", "replace", "dev", DEVICE, "root", "netem", "delay", &delay, "loss", &loss]);
-            match run("tc qdisc replace", &mut command, STEP_LIMIT) {
+            match run("tc qdisc replace", &mut command, limit()) {
                 Ok(_) => (),
                 Err(failure) if failure.to_string().contains("qdisc kind is unknown") => {
                     return Ok(Shaping::Unavailable(failure.to_string()));
@@ -233,7 +230,7 @@ impl Pair {
 
     fn ip(&self, side: Side, arguments: &[&str]) -> Result<(), Failure> {
         let mut command = self.command(side, "ip");
-        run(&format!("ip {} on side {side:?}", arguments.join(" ")), command.args(arguments), STEP_LIMIT).map(|_| ())
+        run(&format!("ip {} on side {side:?}", arguments.join(" ")), command.args(arguments), limit()).map(|_| ())
     }
 }
 

@@ -18,6 +18,9 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// Longest time limit of a wait, on a machine of any load.
 const LIMIT_MAX: Duration = Duration::from_secs(600);
 
+/// The time until [`soon`].
+const SOON: Duration = Duration::from_millis(10);
+
 /// Interval at which a waiting test looks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
@@ -33,6 +36,23 @@ pub fn limit() -> Duration {
 /// Returns the moment at which a wait that begins now has taken [`limit`].
 pub fn deadline() -> Instant {
     Instant::now() + limit()
+}
+
+/// Returns whether a deadline has passed: for loops that must not pause between two looks.
+pub fn is_past(deadline: Instant) -> bool {
+    deadline <= now()
+}
+
+/// Returns the current moment: for a wait that looks only once, and for a clock that the test turns
+/// from there on. No verdict may compare two of them.
+pub fn now() -> Instant {
+    Instant::now()
+}
+
+/// Returns a moment 10 ms from now: for a deadline that must pass, and for a thread that looks at
+/// its stop flag between two waits.
+pub fn soon() -> Instant {
+    now() + SOON
 }
 
 /// The average number of runnable tasks during the last minute, or 0 if the system does not tell.
@@ -61,7 +81,7 @@ pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = look() {
             return found;
         }
-        assert!(Instant::now() < deadline, "still waiting after {} s: {what}", limit().as_secs());
+        assert!(!is_past(deadline), "still waiting after {} s: {what}", limit().as_secs());
         thread::sleep(LOOK_AGAIN);
     }
 }
@@ -110,6 +130,13 @@ mod tests {
     fn the_limit_is_generous_and_bounded() {
         assert!((LIMIT..=LIMIT_MAX).contains(&limit()));
         assert!(load() >= 0.0);
+    }
+
+    #[test]
+    fn deadlines_pass() {
+        assert!(is_past(now()) && !is_past(deadline()));
+        let soon = soon();
+        wait_until("a deadline that must pass", || is_past(soon));
     }
 
     #[test]

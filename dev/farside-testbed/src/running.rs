@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use crate::Failure;
 
 /// Interval at which a waiting thread checks whether a process has ended.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// Time limit for the output after the end of a process: a process that it left running may hold
 /// the pipe open.
-const DRAIN: Duration = Duration::from_secs(1);
+const DRAIN: Duration = Duration::from_secs(5);
 
 /// What happens to the lines that a process prints, apart from being recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,8 +173,7 @@ fn read_lines(pipe: PipeReader, echo: &Echo, kept: &Mutex<Vec<String>>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const SOON: Duration = Duration::from_secs(30);
+    use crate::{deadline, limit, soon, wait_until};
 
     fn shell(script: &str) -> Command {
         let mut command = ended_with_us("sh");
@@ -184,42 +183,39 @@ mod tests {
 
     #[test]
     fn both_outputs_are_returned() {
-        assert_eq!(run("talk", &mut shell("echo out; echo err >&2"), SOON).unwrap(), "out\nerr");
+        assert_eq!(run("talk", &mut shell("echo out; echo err >&2"), limit()).unwrap(), "out\nerr");
     }
 
     #[test]
     fn failures_name_the_step_and_show_its_output() {
-        let text = run("break", &mut shell("echo the reason; exit 3"), SOON).unwrap_err().to_string();
+        let text = run("break", &mut shell("echo the reason; exit 3"), limit()).unwrap_err().to_string();
         assert!(text.starts_with("break: exit status: 3") && text.contains("| the reason"), "{text}");
-        let text = run("absent", &mut Command::new("no-such-program"), SOON).unwrap_err().to_string();
+        let text = run("absent", &mut Command::new("no-such-program"), limit()).unwrap_err().to_string();
         assert!(text.contains("no-such-program cannot be started"), "{text}");
     }
 
     #[test]
     fn a_command_that_takes_too_long_is_killed() {
-        let mut command = shell("echo begun; exec sleep 600");
-        let text = run("sleep", &mut command, Duration::from_secs(2)).unwrap_err().to_string();
+        let running = Running::start("sleep", &mut shell("echo begun; exec sleep 600"), Echo::Quiet).unwrap();
+        wait_until("the command prints", || running.printed() == "begun");
+        let text = running.finish(soon()).unwrap_err().to_string();
         assert!(text.contains("not done after ") && text.contains("| begun"), "{text}");
     }
 
     #[test]
     fn a_pipe_that_is_held_open_does_not_hold_up() {
-        assert_eq!(run("leave", &mut shell("sleep 3 & echo left"), SOON).unwrap(), "left");
+        assert_eq!(run("leave", &mut shell("sleep 3 & echo left"), limit()).unwrap(), "left");
     }
 
     #[test]
     fn processes_end_with_the_thread_that_started_them() {
-        let deadline = Instant::now() + SOON;
         let start = move || {
             let running = Running::start("orphan", &mut shell("echo begun; exec sleep 600"), Echo::Quiet).unwrap();
-            while running.printed() != "begun" {
-                assert!(Instant::now() < deadline, "{}", running.printed());
-                thread::sleep(LOOK_AGAIN);
-            }
+            wait_until("the command prints", || running.printed() == "begun");
             running
         };
         let mut running = thread::spawn(start).join().unwrap();
-        assert!(!running.wait(deadline).unwrap().success());
+        assert!(!running.wait(deadline()).unwrap().success());
     }
 
     #[test]
@@ -227,7 +223,7 @@ mod tests {
         let mut words = ending_with_us();
         words[7] = "0".to_owned();
         let mut command = Command::new(&words[0]);
-        let failure = run("late", command.args(&words[1..]).args(["echo", "begun"]), SOON).unwrap_err();
+        let failure = run("late", command.args(&words[1..]).args(["echo", "begun"]), limit()).unwrap_err();
         assert!(!failure.to_string().contains("begun"), "{failure}");
     }
 }

@@ -1,101 +1,95 @@
-//! The options of a command.
+//! The words of the command line.
 
-use std::str::FromStr;
-use std::time::Duration;
+use clap::{Parser, Subcommand};
 
-use crate::beds::Bed;
-use crate::tidy::Allowances;
+use crate::beds::{Bed, BedOptions};
+use crate::testing::TestOptions;
 
-/// The options of all commands, and the program to run.
-#[derive(Debug, Default)]
-pub(crate) struct Arguments {
-    /// The beds to leave out.
-    pub(crate) without: Vec<Bed>,
-    /// The time from the start of the ranks until the cable is cut.
-    pub(crate) cut_after: Option<Duration>,
-    /// The delay of every packet.
-    pub(crate) delay_ms: u32,
-    /// The share of lost packets, in percent.
-    pub(crate) loss_percent: f32,
-    /// The time limit of the whole run.
-    pub(crate) limit: Option<Duration>,
-    /// Whether `tidy` lowers its allowances.
-    pub(crate) allowances: Allowances,
-    /// The program to run and its arguments. Empty for the checks of the bed itself.
-    pub(crate) program: Vec<String>,
+/// The developer's commands.
+#[derive(Debug, Parser)]
+#[command(bin_name = "cargo xtask")]
+pub(crate) struct Xtask {
+    #[command(subcommand)]
+    pub(crate) command: Command,
 }
 
-impl Arguments {
-    /// Reads the words after `command`.
-    pub(crate) fn parse(command: &str, words: impl Iterator<Item = String>) -> Result<Self, String> {
-        let (mut arguments, mut words) = (Self::default(), words);
-        while let Some(word) = words.next() {
-            if !options_of(command).contains(&word.as_str()) {
-                return Err(format!("{command} does not take {word:?}"));
-            }
-            match word.as_str() {
-                "--lower" => arguments.allowances = Allowances::Lower,
-                "--without" => arguments.without.push(value(&word, words.next())?),
-                "--cut" => arguments.cut_after = Some(Duration::from_millis(value(&word, words.next())?)),
-                "--delay" => arguments.delay_ms = value(&word, words.next())?,
-                "--loss" => arguments.loss_percent = value(&word, words.next())?,
-                "--limit" => arguments.limit = Some(Duration::from_secs(value(&word, words.next())?)),
-                _ => arguments.program = words.by_ref().collect(),
-            }
-        }
-        Ok(arguments)
-    }
-}
-
-/// Returns the options that a command takes. `--` stands for a program.
-fn options_of(command: &str) -> &'static [&'static str] {
-    match command {
-        "test" | "ci" | "setup" => &["--without"],
-        "netns" => &["--cut", "--delay", "--loss", "--limit", "--"],
-        "launchers" => &["--without", "--limit", "--"],
-        "rdma-vm" => &["--limit", "--"],
-        "wheel" => &["--limit"],
-        "tidy" => &["--lower"],
-        _ => &[],
-    }
-}
-
-fn value<T: FromStr>(option: &str, word: Option<String>) -> Result<T, String>
-where
-    T::Err: std::fmt::Display,
-{
-    let word = word.ok_or_else(|| format!("{option}: no value given: add one after it"))?;
-    word.parse().map_err(|error| format!("{option} {word}: {error}"))
+/// A command.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the fast tests, or with --deep all others
+    Test(TestOptions),
+    /// Check formatting, clippy, documents and tidy, with warnings denied
+    Lint,
+    /// Check the rules that no compiler checks
+    Tidy {
+        /// Lower the allowances to the numbers of today
+        #[arg(long)]
+        lower: bool,
+    },
+    /// Print the lines of code of each crate
+    Lines,
+    /// Take pictures of the demonstrations in a browser, into docs/pictures
+    Pictures,
+    /// Install what the test beds need, or print how
+    Setup {
+        /// The beds to set up: all if none is named
+        beds: Vec<Bed>,
+        /// A bed to leave out
+        #[arg(long, value_name = "BED")]
+        without: Vec<Bed>,
+    },
+    /// Run two ranks in two network namespaces with a cable between them
+    Netns(BedOptions),
+    /// Run four ranks under mpirun, then under srun of a Slurm of its own
+    Launchers(BedOptions),
+    /// Run a verbs device, soft-RoCE, in an emulated machine
+    RdmaVm(BedOptions),
+    /// Run the tests of libfabric with the library of a Python package
+    Wheel(BedOptions),
+    /// Keep one processor busy until the parent ends
+    #[command(hide = true)]
+    Busy,
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
-    fn parse(command: &str, line: &str) -> Result<Arguments, String> {
-        Arguments::parse(command, line.split_whitespace().map(str::to_owned))
+    fn parse(line: &str) -> Result<Command, String> {
+        let words = ["xtask"].into_iter().chain(line.split_whitespace());
+        Xtask::try_parse_from(words).map(|xtask| xtask.command).map_err(|error| error.to_string())
     }
 
     #[test]
     fn options_and_a_program_are_read() {
-        let arguments = parse("netns", "--cut 250 --delay 5 --loss 0.5 --limit 9 -- prog --cut : x").unwrap();
-        assert_eq!((arguments.cut_after, arguments.delay_ms), (Some(Duration::from_millis(250)), 5));
-        assert_eq!((arguments.loss_percent, arguments.limit), (0.5, Some(Duration::from_secs(9))));
-        assert_eq!(arguments.program, ["prog", "--cut", ":", "x"]);
-        assert_eq!(parse("ci", "--without slurm --without mpi").unwrap().without, [Bed::Slurm, Bed::Mpi]);
+        let Ok(Command::Netns(options)) = parse("netns --cut 250 --delay 5 --loss 0.5 --limit 9 -- prog --cut : x")
+        else {
+            panic!("not read");
+        };
+        assert_eq!((options.cut_after(), options.delay_ms), (Some(Duration::from_millis(250)), 5));
+        assert_eq!((options.loss_percent, options.limit()), (0.5, Some(Duration::from_secs(9))));
+        assert_eq!(options.program, ["prog", "--cut", ":", "x"]);
+        let Ok(Command::Test(options)) = parse("test --deep --without slurm --without mpi") else {
+            panic!("not read");
+        };
+        assert_eq!((options.deep, options.without), (Some(vec![]), vec![Bed::Slurm, Bed::Mpi]));
     }
 
     #[test]
     fn unsupported_options_are_refused() {
-        for (command, line, words) in [
-            ("test", "--without mars", "mars"),
-            ("test", "--without", "no value given"),
-            ("lint", "--without mpi", "does not take"),
-            ("netns", "--cut soon", "soon"),
-            ("setup", "-- ls", "does not take"),
+        for (line, words) in [
+            ("test --deep --without mars", "mars"),
+            ("test --without mpi", "--deep"),
+            ("test --jobs 0", "0"),
+            ("lint --without mpi", "--without"),
+            ("netns --cut soon", "soon"),
+            ("setup mars", "mars"),
+            ("explore", "explore"),
         ] {
-            let refusal = parse(command, line).unwrap_err();
-            assert!(refusal.contains(words), "{command} {line}: {refusal}");
+            let refusal = parse(line).unwrap_err();
+            assert!(refusal.contains(words), "{line}: {refusal}");
         }
     }
 }

@@ -22,9 +22,9 @@ use std::process::Command;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use farside_testbed::{Echo, Running};
 
-use crate::arguments::Arguments;
 use crate::programs::Programs;
 use crate::steps::failures;
 
@@ -39,6 +39,46 @@ const LAST_LINES: usize = 30;
 
 /// The time limit for listing the tests of a program.
 const LISTING_LIMIT: Duration = Duration::from_secs(20);
+
+/// The options of a bed.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct BedOptions {
+    /// A bed to leave out
+    #[arg(long, value_name = "BED")]
+    pub(crate) without: Vec<Bed>,
+    /// Time from the start of the ranks until the cable is cut (netns)
+    #[arg(long = "cut", value_name = "MS")]
+    pub(crate) cut_ms: Option<u64>,
+    /// Delay of every packet (netns)
+    #[arg(long = "delay", value_name = "MS", default_value_t = 0)]
+    pub(crate) delay_ms: u32,
+    /// Share of lost packets (netns)
+    #[arg(long = "loss", value_name = "PERCENT", default_value_t = 0.0)]
+    pub(crate) loss_percent: f32,
+    /// Time limit of the whole run
+    #[arg(long = "limit", value_name = "SECONDS")]
+    limit_s: Option<u64>,
+    /// The program to run and its arguments, instead of the checks of the bed
+    #[arg(last = true)]
+    pub(crate) program: Vec<String>,
+}
+
+impl BedOptions {
+    /// Returns options that only leave out beds.
+    pub(crate) fn without(without: &[Bed]) -> Self {
+        Self { without: without.to_vec(), ..Self::default() }
+    }
+
+    /// The time limit of the whole run.
+    pub(crate) fn limit(&self) -> Option<Duration> {
+        self.limit_s.map(Duration::from_secs)
+    }
+
+    /// The time from the start of the ranks until the cable is cut.
+    pub(crate) fn cut_after(&self) -> Option<Duration> {
+        self.cut_ms.map(Duration::from_millis)
+    }
+}
 
 /// Something that tests need beyond a Rust toolchain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,12 +158,12 @@ impl FromStr for Bed {
 ///
 /// Each bed has its own namespaces or its own emulated machine, so the beds do not disturb each
 /// other. The output of a bed is printed as a whole when it and the beds before it have ended.
-pub(crate) fn run_all(arguments: &Arguments) -> Result<(), String> {
-    let with = |bed| !arguments.without.contains(&bed);
+pub(crate) fn run_all(options: &BedOptions) -> Result<(), String> {
+    let with = |bed| !options.without.contains(&bed);
     let begun = Instant::now();
     // Built first, so that no bed waits for the build of another.
     Programs::build()?;
-    let without: Vec<_> = arguments.without.iter().flat_map(|bed| ["--without", bed.name()]).collect();
+    let without: Vec<_> = options.without.iter().flat_map(|bed| ["--without", bed.name()]).collect();
     let beds = [
         // The emulated machine takes the longest.
         (Bed::RdmaVm.name(), with(Bed::RdmaVm), [].as_slice()),
@@ -169,14 +209,6 @@ fn why(printed: &str) -> String {
 fn start_bed(command: &str, options: &[&str]) -> Result<Running, String> {
     let me = std::env::current_exe().map_err(|error| format!("cannot find the path of this program: {error}"))?;
     Ok(Running::start(command, farside_testbed::ended_with_us(me).arg(command).args(options), Echo::Quiet)?)
-}
-
-/// Tells a test program which beds are left out. The program fails if any other bed does not work.
-pub(crate) fn tell<'a>(command: &'a mut Command, without: &[Bed]) -> &'a mut Command {
-    let names: Vec<_> = without.iter().map(|bed| bed.name()).collect();
-    command.env(farside_testbed::WITHOUT, names.join(","));
-    // Without the variable, the tests choose their providers.
-    if without.contains(&Bed::Fabric) { command.env(PROVIDERS, "") } else { command }
 }
 
 /// Returns the absolute path of the target folder of cargo.

@@ -1,12 +1,13 @@
-//! The lines of code of each layer: the table of Seriema §5.3, for this project.
+//! The lines of each crate: code, tests, comments and examples. They are told apart item by item.
 
-use std::fs;
 use std::path::Path;
 
-use crate::tidy::collect_sources;
+use crate::tidy::rooms::largest_cycle;
+use crate::tidy::source::{count, read_crate};
+use crate::tidy::{crate_folders, known};
 
-/// The layers: a name, the figure of the seed for the same layer if it has one, and the folders and
-/// files. A file belongs to the layer with the longest path that contains it.
+/// The layers of the search on a job, for comparison with the table of Seriema §5.3: a name, its
+/// figure for the layer if it has one, and the paths. A file belongs to the longest path.
 const LAYERS: [(&str, &str, &[&str]); 10] = [
     ("the game: Hex by its rules", "200", &["apps/farside-mcts/src/games/hex"]),
     ("knowledge of Hex beyond the rules", "–", &["apps/farside-mcts/src/games/hex/connections", INFERIOR]),
@@ -15,96 +16,48 @@ const LAYERS: [(&str, &str, &[&str]); 10] = [
     ("tree nodes", "475", &["apps/farside-mcts/src/tree"]),
     ("the search of several workers", "210", &["apps/farside-mcts/src/search/job"]),
     ("the search in one thread, parameters, reports", "–", &["apps/farside-mcts/src"]),
-    ("calls and jobs", "", &["core/farside/src", "core/farside-macros/src"]),
-    ("moving bytes", "", &["core/farside-fabric/src"]),
-    ("the operating system", "", &["core/farside-sys/src"]),
+    ("below: calls and jobs", "10,050 in all", &["core/farside/src", "core/farside-macros/src"]),
+    ("below: moving bytes", "10,050 in all", &["core/farside-fabric/src"]),
+    ("below: the operating system", "10,050 in all", &["core/farside-sys/src"]),
 ];
 const INFERIOR: &str = "apps/farside-mcts/src/games/hex/inferior";
-/// The number of layers at the end that the seed counts together.
-const BELOW: usize = 3;
-const SEED_BELOW: &str = "10,050";
 
-/// The lines of a layer that are not empty, and the comments among them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Count {
-    lines: usize,
-    comments: usize,
-}
-
-/// Prints the table in Markdown.
+/// Prints both tables in Markdown.
 pub(crate) fn print() -> Result<(), String> {
-    let mut sources = Vec::new();
-    collect_sources(Path::new("crates"), &mut sources);
-    let mut counts = [Count::default(); LAYERS.len()];
-    for source in sources.iter().filter(|source| !is_test(source)) {
-        let text = fs::read_to_string(source).map_err(|error| format!("{}: {error}", source.display()))?;
-        if let Some(layer) = layer_of(source) {
-            let found = count(&text);
-            counts[layer].lines += found.lines;
-            counts[layer].comments += found.comments;
+    let (mut sum, mut layers) = ([0; 4], [0; LAYERS.len()]);
+    println!("| crate | code | budget | tests | examples | comments | largest cycle of rooms |");
+    println!("|---|---|---|---|---|---|---|");
+    for folder in crate_folders() {
+        let sources = read_crate(&folder)?;
+        let lines @ [code, tests, examples, comments] = count(&sources);
+        let budget = known(&folder).map_or(0, |known| known.code);
+        let (folder, cycle) = (folder.display(), largest_cycle(&sources).join(" "));
+        println!("| {folder} | {code} | {budget} | {tests} | {examples} | {comments} | {cycle} |");
+        sum.iter_mut().zip(lines).for_each(|(sum, lines)| *sum += lines);
+        for source in &sources {
+            if let Some(layer) = layer_of(&source.path) {
+                layers[layer] += count([source])[0];
+            }
         }
     }
-    if counts.iter().any(|count| count.lines == 0) {
-        return Err("cannot count lines: a layer has none; run the command from the root of the project, or correct the paths of the layer".to_owned());
+    println!("| all | {} | | {} | {} | {} | |", sum[0], sum[1], sum[2], sum[3]);
+    println!("\n| layer of the search on a job | code | Seriema |\n|---|---|---|");
+    for ((name, seed, _), code) in LAYERS.iter().zip(layers) {
+        println!("| {name} | {code} | {seed} |");
     }
-    println!("| layer | lines | of these comments | Seriema |\n|---|---|---|---|");
-    for ((name, seed, _), count) in LAYERS.iter().zip(&counts).take(LAYERS.len() - BELOW) {
-        println!("| {name} | {} | {} | {seed} |", count.lines, count.comments);
-    }
-    for ((name, ..), count) in LAYERS.iter().zip(&counts).skip(LAYERS.len() - BELOW) {
-        println!("| below: {name} | {} | {} | {SEED_BELOW} in all |", count.lines, count.comments);
-    }
-    let sum = |counts: &[Count]| counts.iter().map(|count| count.lines).sum::<usize>();
-    let (search, all) = (sum(&counts[..LAYERS.len() - BELOW]), sum(&counts));
-    println!("\nSearch and games are {} % of {all} lines.", (100 * search + all / 2) / all);
     Ok(())
 }
 
 /// Returns the layer with the longest path that contains the file.
 fn layer_of(source: &Path) -> Option<usize> {
-    let length = |layer: &usize| {
-        let paths = LAYERS[*layer]
-            .2
-            .iter()
-            .filter(|path| source.starts_with(path) || source == Path::new(path).with_extension("rs"));
-        paths.map(|path| path.len()).max()
-    };
+    let contains = |path: &&&str| source.starts_with(path) || source == Path::new(path).with_extension("rs");
+    let length = |layer: &usize| LAYERS[*layer].2.iter().filter(contains).map(|path| path.len()).max();
     (0..LAYERS.len()).filter(|layer| length(layer).is_some()).max_by_key(length)
-}
-
-/// Returns whether a file belongs to tests, benches or examples.
-fn is_test(source: &Path) -> bool {
-    let name = |part: &std::ffi::OsStr| {
-        part.to_str().is_some_and(|part| ["tests", "tests.rs", "benches", "examples", "brute_force.rs"].contains(&part))
-    };
-    source.iter().any(name)
-}
-
-/// Counts the lines up to the tests at the end of a file.
-fn count(text: &str) -> Count {
-    let mut found = Count::default();
-    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty()).peekable();
-    while let Some(line) = lines.next() {
-        let opens_tests = lines.peek().is_some_and(|next| next.starts_with("mod ") && next.ends_with('{'));
-        if line == "#[cfg(test)]" && opens_tests {
-            break;
-        }
-        found.lines += 1;
-        found.comments += usize::from(line.starts_with("//"));
-    }
-    found
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn tests_and_empty_lines_do_not_count() {
-        let text = "//! What.\n\nfn f() {\n\n    // Why.\n    g();\n}\n\n#[cfg(test)]\nmod tests {\n    fn t() {}\n}\n";
-        assert_eq!(count(text), Count { lines: 5, comments: 2 });
-        assert_eq!(count("#[cfg(test)]\nmod tests;\nfn f() {}\n"), Count { lines: 3, comments: 0 });
-    }
 
     #[test]
     fn a_file_belongs_to_the_innermost_layer() {

@@ -4,65 +4,37 @@
 
 mod arguments;
 mod beds;
+mod book;
+mod groups;
 mod lines;
 mod programs;
+mod runner;
 mod steps;
+mod testing;
 mod tidy;
 
 use std::process::ExitCode;
 
-use arguments::Arguments;
+use clap::Parser;
 
-const USAGE: &str = "usage: cargo xtask COMMAND
-
-  test       every test: set up, then units, documents, jobs of processes, the model checker, the beds
-  lint       formatting, clippy, documents, packages and tidy, with warnings denied
-  ci         setup, lint and test, as continuous integration runs them
-  tidy       [--lower]   the rules that no compiler checks; --lower lowers its allowances
-  loom       only the model checker
-  lines      the lines of code of each layer, as a table
-  pictures   pictures of the demonstrations in a browser, into docs/pictures
-
-test beds (docs/testing.md):
-  setup      install what the beds need, or print how
-  netns      [--cut MS] [--delay MS] [--loss PERCENT] [--limit S] [-- COMMAND [: COMMAND]]
-             two ranks in two network namespaces with a cable between them
-  launchers  [--limit S] [-- COMMAND]     four ranks under mpirun, then under srun of a Slurm of its own
-  rdma-vm    [--limit S] [-- COMMAND]     a verbs device, soft-RoCE, in an emulated machine
-  wheel      [--limit S]                  the tests of libfabric with the library of a Python package
-
-test, ci, setup and launchers take --without BED for each bed to leave out: fabric, mpi, peers,
-slurm, netns, rdma-vm, wheel, browser, python
-";
+use arguments::{Command, Xtask};
+use beds::Bed;
+use steps::{cargo, run};
 
 fn main() -> ExitCode {
-    let mut words = std::env::args().skip(1);
-    let command = words.next().unwrap_or_default();
-    let arguments = match Arguments::parse(&command, words) {
-        Ok(arguments) => arguments,
-        Err(message) => {
-            eprint!("xtask: {message}\n\n{USAGE}");
-            return ExitCode::from(2);
-        }
-    };
     let mut code = ExitCode::SUCCESS;
-    let outcome = match command.as_str() {
-        "test" => steps::test(&arguments.without),
-        "lint" => steps::lint(),
-        "ci" => steps::ci(&arguments.without),
-        "tidy" => tidy::check(arguments.allowances),
-        "lines" => lines::print(),
-        "pictures" => steps::pictures(),
-        "loom" => steps::loom(),
-        "setup" => beds::setup::setup(&arguments.without),
-        "netns" => beds::netns::run(&arguments),
-        "launchers" => beds::launchers::run(&arguments),
-        "wheel" => beds::wheel::run(&arguments),
-        "rdma-vm" => beds::rdma_vm::run(&arguments).map(|status| code = status),
-        _ => {
-            eprint!("{USAGE}");
-            return ExitCode::from(2);
-        }
+    let outcome = match Xtask::parse().command {
+        Command::Test(options) => testing::test(&options),
+        Command::Lint => lint(),
+        Command::Tidy { lower } => tidy::check(if lower { tidy::Allowances::Lower } else { tidy::Allowances::Keep }),
+        Command::Lines => lines::print(),
+        Command::Pictures => pictures(),
+        Command::Setup { beds, without } => setup(&beds, &without),
+        Command::Netns(options) => beds::netns::run(&options),
+        Command::Launchers(options) => beds::launchers::run(&options),
+        Command::Wheel(options) => beds::wheel::run(&options),
+        Command::RdmaVm(options) => beds::rdma_vm::run(&options).map(|status| code = status),
+        Command::Busy => runner::busy(),
     };
     match outcome {
         Ok(()) => code,
@@ -71,4 +43,31 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Checks everything that needs no running program.
+fn lint() -> Result<(), String> {
+    run(cargo().args(["fmt", "--all", "--check"]))?;
+    tidy::check(tidy::Allowances::Keep)?;
+    book::make()?;
+    run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
+    run(cargo().env("RUSTDOCFLAGS", "--deny warnings").args(["doc", "--workspace", "--no-deps"]))
+}
+
+/// Installs what these beds need: all beds if none is named.
+fn setup(beds: &[Bed], without: &[Bed]) -> Result<(), String> {
+    let beds = if beds.is_empty() { &Bed::ALL } else { beds };
+    let wanted: Vec<_> = beds.iter().copied().filter(|bed| !without.contains(bed)).collect();
+    beds::setup::prepare(&wanted)
+}
+
+/// Runs both demonstrations in a browser and keeps pictures of them.
+fn pictures() -> Result<(), String> {
+    beds::setup::install(&[Bed::Browser])?;
+    let folder = std::path::absolute("docs/pictures").map_err(|error| error.to_string())?;
+    std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    run(cargo().args(["build", "--package", "farside-inspect", "--examples"]))?;
+    let mut command = cargo();
+    command.args(["test", "--package", "farside-cli", "--test", "all", "demonstrations::"]);
+    run(command.env("FARSIDE_PICTURES", folder))
 }

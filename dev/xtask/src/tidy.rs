@@ -6,169 +6,87 @@
 mod allowances;
 mod language;
 pub(crate) mod packages;
-mod rooms;
-mod tokens;
+pub(crate) mod rooms;
+pub(crate) mod source;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use allowances::Counts;
+use allowances::Found;
+use language::Prose;
+use source::{Kind, Source, Word};
 
 /// The lines of a source file at most.
 const LINES_MAX: usize = 800;
 
+/// The folders of the workspace's crates, bottom to top. A crate may depend on crates of its own
+/// folder and of those below. Tests may use the last folder as well.
+const FOLDERS: [&str; 4] = ["core", "services", "apps", "dev"];
+
 /// A crate of the workspace.
-struct Crate {
-    name: &'static str,
-    /// The other crates of the workspace that it may depend on.
-    below: &'static [&'static str],
-    /// The crates that its tests may use besides those below it.
-    for_tests: &'static [&'static str],
+pub(crate) struct Crate {
+    /// Its folder, which has its name.
+    folder: &'static str,
     /// Whether the crate has no unsafe code at all.
     is_safe: bool,
-    /// Whether users may take the crate.
-    is_package: bool,
+    /// The lines of code at most: see `cargo xtask lines`.
+    pub(crate) code: usize,
+    /// The crates directly below. It may depend on these and on all crates below them.
+    below: &'static [&'static str],
 }
 
 /// The crates of the workspace, bottom to top.
 const CRATES: [Crate; 19] = [
-    Crate { name: "farside-testbed", below: &[], for_tests: &[], is_safe: true, is_package: false },
-    Crate { name: "farside-sys", below: &[], for_tests: &["farside-testbed"], is_safe: false, is_package: true },
-    Crate { name: "farside-macros", below: &[], for_tests: &[], is_safe: true, is_package: true },
-    Crate { name: "farside-wire", below: &["farside-macros"], for_tests: &[], is_safe: false, is_package: true },
+    Crate { folder: "dev/farside-testbed", is_safe: true, code: 770, below: &[] },
+    Crate { folder: "core/farside-sys", is_safe: false, code: 2_880, below: &[] },
+    Crate { folder: "core/farside-macros", is_safe: true, code: 1_050, below: &[] },
+    Crate { folder: "core/farside-wire", is_safe: false, code: 1_290, below: &["farside-macros"] },
+    Crate { folder: "core/farside-fabric", is_safe: false, code: 12_020, below: &["farside-sys", "farside-wire"] },
+    Crate { folder: "core/farside-transmit", is_safe: false, code: 1_120, below: &["farside-fabric"] },
+    Crate { folder: "core/farside-launch", is_safe: false, code: 4_080, below: &["farside-fabric"] },
+    Crate { folder: "core/farside", is_safe: false, code: 28_680, below: &["farside-launch"] },
+    Crate { folder: "core/farside-containers", is_safe: true, code: 6_970, below: &["farside"] },
+    Crate { folder: "services/farside-rpc", is_safe: false, code: 10_210, below: &["farside-fabric"] },
+    Crate { folder: "services/farside-kv", is_safe: true, code: 1_540, below: &["farside-rpc"] },
+    Crate { folder: "services/farside-inspect", is_safe: true, code: 8_790, below: &["farside-rpc", "farside"] },
+    Crate { folder: "apps/farside-mcts", is_safe: true, code: 5_350, below: &["farside"] },
     Crate {
-        name: "farside-fabric",
-        below: &["farside-sys", "farside-wire"],
-        for_tests: &["farside-testbed", "farside-conformance", "farside-transmit"],
-        is_safe: false,
-        is_package: true,
-    },
-    Crate {
-        name: "farside-transmit",
-        below: &["farside-fabric", "farside-sys"],
-        for_tests: &["farside-testbed", "farside-conformance"],
-        is_safe: false,
-        is_package: true,
-    },
-    Crate {
-        name: "farside-conformance",
-        below: &["farside-transmit", "farside-fabric", "farside-sys"],
-        for_tests: &[],
-        is_safe: false,
-        is_package: true,
-    },
-    Crate {
-        name: "farside-launch",
-        below: &["farside-fabric", "farside-wire", "farside-sys"],
-        for_tests: &["farside-testbed"],
-        is_safe: false,
-        is_package: true,
-    },
-    Crate {
-        name: "farside",
-        below: &["farside-launch", "farside-fabric", "farside-wire", "farside-macros", "farside-sys"],
-        for_tests: &["farside-transmit"],
-        is_safe: false,
-        is_package: true,
-    },
-    Crate {
-        name: "farside-tests",
-        below: &["farside-rpc"],
-        for_tests: &[
-            "farside",
-            "farside-fabric",
-            "farside-inspect",
-            "farside-launch",
-            "farside-macros",
-            "farside-sys",
-            "farside-testbed",
-        ],
-        is_safe: false,
-        is_package: false,
-    },
-    Crate {
-        name: "farside-mcts",
-        below: &["farside"],
-        for_tests: &["farside-testbed"],
+        folder: "apps/farside-cli",
         is_safe: true,
-        is_package: true,
+        code: 3_990,
+        below: &["farside-mcts", "farside-inspect", "farside-kv"],
     },
     Crate {
-        name: "farside-containers",
-        below: &["farside"],
-        for_tests: &["farside-testbed"],
-        is_safe: true,
-        is_package: true,
-    },
-    Crate {
-        name: "farside-containers-tests",
-        below: &[],
-        for_tests: &["farside", "farside-containers", "farside-testbed"],
-        is_safe: true,
-        is_package: false,
-    },
-    Crate {
-        name: "farside-rpc",
-        below: &["farside-fabric", "farside-wire", "farside-macros", "farside-sys"],
-        for_tests: &["farside-testbed"],
+        folder: "apps/farside-bench",
         is_safe: false,
-        is_package: true,
+        code: 11_630,
+        below: &["farside-transmit", "farside-containers", "farside-mcts", "farside-inspect", "farside-kv"],
     },
     Crate {
-        name: "farside-kv",
-        below: &["farside-rpc"],
-        for_tests: &["farside-testbed"],
-        is_safe: true,
-        is_package: true,
-    },
-    Crate {
-        name: "farside-inspect",
-        below: &["farside-rpc", "farside", "farside-macros", "farside-sys"],
-        for_tests: &["farside-testbed"],
-        is_safe: true,
-        is_package: true,
-    },
-    Crate {
-        name: "farside-bench",
-        below: &[
-            "farside-mcts",
-            "farside-containers",
-            "farside-inspect",
-            "farside-kv",
-            "farside-rpc",
-            "farside",
-            "farside-transmit",
-            "farside-fabric",
-            "farside-sys",
-        ],
-        for_tests: &["farside-testbed"],
+        folder: "dev/farside-conformance",
         is_safe: false,
-        is_package: false,
+        code: 0,
+        below: &["farside-transmit", "farside-testbed"],
     },
+    Crate { folder: "dev/farside-tests", is_safe: false, code: 0, below: &["farside-rpc"] },
     Crate {
-        name: "farside-cli",
-        below: &[
-            "farside-mcts",
-            "farside-inspect",
-            "farside-kv",
-            "farside-rpc",
-            "farside",
-            "farside-launch",
-            "farside-fabric",
-            "farside-sys",
-        ],
-        for_tests: &["farside-testbed"],
+        folder: "dev/farside-book",
         is_safe: true,
-        is_package: true,
+        code: 30,
+        below: &["farside-containers", "farside-inspect", "farside-kv", "farside-conformance"],
     },
-    Crate { name: "xtask", below: &["farside-testbed"], for_tests: &[], is_safe: true, is_package: false },
+    Crate { folder: "dev/xtask", is_safe: true, code: 3_300, below: &["farside-testbed"] },
 ];
+
+/// The memory model, whose rules have numbers.
+const MODEL: &str = "docs/memory-model.md";
 
 /// Words that have no place in finished code.
 const UNFINISHED: [&str; 4] = ["FIXME", "XXX", "HACK", "TODO"];
 
 /// The crates whose messages the codec writes and reads.
-const ENCODED: [&str; 4] = ["farside", "farside-fabric", "farside-launch", "farside-rpc"];
+const ENCODED: [&str; 4] = ["core/farside", "core/farside-fabric", "core/farside-launch", "services/farside-rpc"];
 
 /// What hand-written encoding calls.
 const ENCODING: [&str; 4] = ["to_le_bytes", "from_le_bytes", "to_ne_bytes", "from_ne_bytes"];
@@ -206,41 +124,53 @@ pub(crate) enum Allowances {
     Lower,
 }
 
-/// Checks all rules and reports every breach.
-pub(crate) fn check(allowances: Allowances) -> Result<(), String> {
-    let (mut breaches, mut counts) = (Vec::new(), Counts::new());
-    check_crates(&mut breaches);
-    packages::check(&mut breaches);
-    let mut sources = Vec::new();
-    for root in ["core", "services", "apps", "dev"] {
-        collect(Path::new(root), "rs", &mut sources);
+/// What the rules found.
+#[derive(Default)]
+struct Findings {
+    /// Messages.
+    breaches: Vec<String>,
+    /// Breaches of the rules that have allowances.
+    counted: Found,
+    /// The rules of the memory model, which may be cited.
+    rules_of_model: BTreeSet<String>,
+}
+
+impl Findings {
+    fn count(&mut self, rule: &str, place: String, at: String) {
+        self.counted.entry((rule.to_owned(), place)).or_default().push(at);
     }
-    if sources.is_empty() {
-        return Err("tidy found no sources: run it from the root of the project".to_owned());
-    }
-    for source in &sources {
-        check_source(source, &mut breaches, &mut counts);
-    }
-    check_documents(&mut counts);
-    let mut places = Vec::new();
-    for house in rooms::HOUSES {
-        let findings = rooms::look(&house, &Path::new("crates").join(house.package));
-        breaches.extend(findings.others);
-        places.extend(findings.places);
-        for (pair, number) in findings.upward {
-            counts.insert(("upward-import".to_owned(), format!("{}:{pair}", house.package)), number);
+
+    /// Counts breaches in a file, each with its line and text.
+    fn count_in(&mut self, rule: &str, file: &Path, found: impl IntoIterator<Item = (usize, String)>) {
+        for (line, text) in found {
+            self.count(rule, place(file), format!("{}:{line}: {text}", file.display()));
         }
     }
-    let file = Path::new(allowances::FILE);
-    let allowed = allowances::read(file)?;
-    if allowances == Allowances::Lower {
-        allowances::lower(file, &allowed, &counts)?;
+}
+
+/// Checks all rules and reports every breach.
+pub(crate) fn check(allowances: Allowances) -> Result<(), String> {
+    let model = fs::read_to_string(MODEL)
+        .map_err(|error| format!("{MODEL}: {error}: run tidy from the root of the project"))?;
+    let mut findings = Findings { rules_of_model: language::rules_of_model(&model), ..Findings::default() };
+    check_crates(&mut findings.breaches);
+    packages::check(&mut findings.breaches);
+    for folder in crate_folders() {
+        let sources = source::read_crate(&folder)?;
+        sources.iter().for_each(|source| check_source(source, &mut findings));
+        rooms::check(&folder, &sources, &mut findings);
+        let (code, budget) =
+            (source::count(&sources)[Kind::Code as usize], known(&folder).map_or(usize::MAX, |known| known.code));
+        if code > budget {
+            let what = format!("{}: {code} lines of code, but the budget is {budget}", folder.display());
+            findings
+                .breaches
+                .push(format!("{what}: take something out, or raise it in the table of crates in tidy and say why"));
+        }
     }
-    let differences = allowances::compare(&allowances::read(file)?, &counts);
-    if differences.iter().any(|difference| difference.starts_with("upward-import")) {
-        breaches.extend(places);
-    }
-    breaches.extend(differences);
+    check_documents(&mut findings);
+    let mut breaches = findings.breaches;
+    breaches.extend(allowances::check(Path::new(allowances::FILE), &findings.counted, allowances)?);
     if breaches.is_empty() {
         println!("xtask: tidy");
         return Ok(());
@@ -248,55 +178,75 @@ pub(crate) fn check(allowances: Allowances) -> Result<(), String> {
     Err(format!("{} rules of the project are broken:\n  {}", breaches.len(), breaches.join("\n  ")))
 }
 
-fn check_crates(breaches: &mut Vec<String>) {
-    for entry in fs::read_dir("crates").into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if entry.path().join("Cargo.toml").exists() && !CRATES.iter().any(|known| known.name == name) {
-            breaches.push(format!("crates/{name}: missing in the table of crates"));
-        }
+/// The folders of all crates.
+pub(crate) fn crate_folders() -> Vec<PathBuf> {
+    let entries = FOLDERS.iter().flat_map(|folder| fs::read_dir(folder).into_iter().flatten().flatten());
+    let mut folders: Vec<_> =
+        entries.map(|entry| entry.path()).filter(|folder| folder.join("Cargo.toml").exists()).collect();
+    folders.sort_unstable();
+    folders
+}
+
+/// The row of a crate in the table.
+pub(crate) fn known(folder: &Path) -> Option<&'static Crate> {
+    CRATES.iter().find(|known| folder == Path::new(known.folder))
+}
+
+impl Crate {
+    fn name(&self) -> &'static str {
+        self.folder.rsplit('/').next().unwrap_or(self.folder)
     }
-    for known in CRATES {
-        let folder = if known.name == "xtask" { PathBuf::from("xtask") } else { Path::new("crates").join(known.name) };
-        match fs::read_to_string(folder.join("Cargo.toml")) {
-            Ok(manifest) => check_dependencies(&known, &manifest, breaches),
-            Err(_) => breaches.push(format!("{}: in the table of crates, but it has no Cargo.toml", folder.display())),
-        }
-        if known.is_safe && !forbids_unsafe(&folder) {
-            breaches.push(format!("{}: does not forbid unsafe code", folder.display()));
+
+    fn floor(&self) -> Option<usize> {
+        FOLDERS.iter().position(|floor| self.folder.starts_with(floor))
+    }
+
+    /// Whether `lower` is somewhere below.
+    fn is_above(&self, lower: &Self) -> bool {
+        let mut below = CRATES.iter().filter(|known| self.below.contains(&known.name()));
+        lower.floor() <= self.floor() && below.any(|known| known.name() == lower.name() || known.is_above(lower))
+    }
+}
+
+fn check_crates(breaches: &mut Vec<String>) {
+    let folders = crate_folders();
+    for known in CRATES.iter().filter(|known| !folders.iter().any(|folder| folder == Path::new(known.folder))) {
+        breaches.push(format!("{}: no such crate: strike it from the table of crates in tidy", known.folder));
+    }
+    for folder in folders {
+        let Some(known) = known(&folder) else {
+            breaches.push(format!("{}: missing in the table of crates in tidy: add it", folder.display()));
+            continue;
+        };
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
+        check_dependencies(known, &manifest, breaches);
+        let roots = ["src/lib.rs", "src/main.rs"].map(|root| fs::read_to_string(folder.join(root)).unwrap_or_default());
+        if known.is_safe && !roots.iter().any(|root| root.contains("#![forbid(unsafe_code)]")) {
+            breaches.push(format!("{}: does not forbid unsafe code: add the attribute", folder.display()));
         }
     }
 }
 
 fn check_dependencies(known: &Crate, manifest: &str, breaches: &mut Vec<String>) {
     let mut section = "";
-    for line in manifest.lines() {
+    for (line, number) in manifest.lines().zip(1..) {
         if line.starts_with('[') {
             section = line;
         }
-        let Some(name) = line.split(['.', ' ', '=']).next().filter(|_| section.contains("dependencies")) else {
-            continue;
+        let name = line.split(['.', ' ', '=']).next().filter(|_| section.contains("dependencies")).unwrap_or_default();
+        let at = format!("{}/Cargo.toml:{number}: depends on {name}", known.folder);
+        let may_use = |other: &Crate| match section.contains("dev-dependencies") {
+            true => other.floor() <= known.floor() || other.folder.starts_with("dev/"),
+            false => known.is_above(other),
         };
-        let is_for_tests = section.contains("dev-dependencies");
-        let may_use = known.below.contains(&name) || (is_for_tests && known.for_tests.contains(&name));
-        if name.starts_with("farside") && !may_use {
-            breaches.push(format!("{}: depends on {name}, which is not below it", known.name));
+        if name.starts_with("farside") && !CRATES.iter().any(|other| other.name() == name && may_use(other)) {
+            breaches.push(format!("{at}, which is not below it in the table of crates in tidy: turn to a lower crate"));
         }
         // System calls are made in one crate.
-        if ["libc", "rustix"].contains(&name) && known.name != "farside-sys" {
-            breaches.push(format!("{}: depends on {name}, but only farside-sys makes system calls", known.name));
+        if ["libc", "rustix"].contains(&name) && known.name() != "farside-sys" {
+            breaches.push(format!("{at}: make the system call in farside-sys"));
         }
     }
-}
-
-fn forbids_unsafe(folder: &Path) -> bool {
-    let roots = ["src/lib.rs", "src/main.rs"].map(|root| folder.join(root));
-    let forbids = |root: &PathBuf| fs::read_to_string(root).is_ok_and(|text| text.contains("#![forbid(unsafe_code)]"));
-    roots.iter().any(forbids)
-}
-
-/// Adds the Rust sources below a folder.
-pub(crate) fn collect_sources(folder: &Path, sources: &mut Vec<PathBuf>) {
-    collect(folder, "rs", sources);
 }
 
 fn collect(folder: &Path, extension: &str, files: &mut Vec<PathBuf>) {
@@ -310,54 +260,85 @@ fn collect(folder: &Path, extension: &str, files: &mut Vec<PathBuf>) {
     }
 }
 
-fn check_source(source: &Path, breaches: &mut Vec<String>, counts: &mut Counts) {
-    let Ok(text) = fs::read_to_string(source) else { return };
-    let lines = text.lines().count();
+fn check_source(source: &Source, findings: &mut Findings) {
+    let (path, text) = (source.path.as_path(), source.text.as_str());
+    let (name, lines) = (path.display(), text.lines().count());
     if lines > LINES_MAX {
-        breaches.push(format!("{}: {lines} lines; {LINES_MAX} are the limit", source.display()));
+        findings.breaches.push(format!("{name}: {lines} lines; {LINES_MAX} are the limit: split it"));
     }
-    add(counts, "comment-columns", place(source), language::wide_comments(&text));
+    let comments = language::comments(text);
+    findings.count_in("columns", path, language::wide(text, &comments));
     // The checker names what it looks for.
-    if source.starts_with("xtask/src/tidy") || source.ends_with("tidy.rs") {
+    if path.starts_with("dev/xtask/src/tidy") || path.ends_with("tidy.rs") {
         return;
     }
-    add(counts, "phrase", place(source), language::phrases_in_comments(&text));
-    for word in UNFINISHED {
-        if text.split(|c: char| !c.is_alphanumeric()).any(|found| found == word) {
-            breaches.push(format!("{}: {word}", source.display()));
+    for (line, number) in text.lines().zip(1..) {
+        let words = line.split(|c: char| !c.is_alphanumeric());
+        for word in words.filter(|word| UNFINISHED.contains(word)) {
+            findings.breaches.push(format!("{name}:{number}: {word}: finish it, or file an issue"));
         }
     }
-    let path = source.to_string_lossy();
-    let is_product = ENCODED.iter().any(|name| source.starts_with(format!("crates/{name}/src")));
-    if is_product && !source.ends_with("tests.rs") && !source.iter().any(|part| part == "tests") {
-        let words = tokens::product(&text).tokens;
-        let calls = words.iter().filter(|word| ENCODING.contains(&word.as_str())).count();
-        let is_listed = ENCODED_BY_HAND.iter().any(|(listed, _)| *listed == path);
-        if is_listed && calls == 0 {
-            breaches.push(format!("{path}: encodes nothing by hand any more: strike it from the list in tidy"));
-        } else if !is_listed {
-            add(counts, "encoding-by-hand", path.into_owned(), calls);
+    findings.count_in("pronoun", path, language::pronoun_openings(text));
+    findings.count_in("errors-of-others", path, language::borrowed_errors(&comments));
+    check_prose(path, &language::without_examples(comments), findings);
+    if !path.starts_with("dev/farside-testbed") {
+        findings.count_in("clock", path, clock_calls(source));
+    }
+    if source.kind == Kind::Code && ENCODED.iter().any(|name| path.starts_with(name)) {
+        let words = source.words.iter().filter(|word| !word.is_test && ENCODING.contains(&word.text.as_str()));
+        let calls: Vec<_> = words.map(|word| (*word.lines.start(), word.text.clone())).collect();
+        if !ENCODED_BY_HAND.iter().any(|(listed, _)| path == Path::new(listed)) {
+            findings.count_in("encoding-by-hand", path, calls);
+        } else if calls.is_empty() {
+            findings.breaches.push(format!("{name}: encodes nothing by hand: strike it from ENCODED_BY_HAND in tidy"));
         }
     }
 }
 
-/// Looks for phrases in all documents.
-fn check_documents(counts: &mut Counts) {
+/// The calls in tests that read or wait for a real clock, except in modules named `timing`.
+fn clock_calls(source: &Source) -> Vec<(usize, String)> {
+    let in_tests = |word: &Word| {
+        source.kind_of(word) == Kind::Test && !source.module.iter().chain(&*word.inside).any(|name| name == "timing")
+    };
+    let call = |words: &[Word]| {
+        let texts = [0, 1, 2].map(|at| words[at].text.as_str());
+        let call = match texts {
+            [before, "sleep", "("] if !["fn", "."].contains(&before) => "sleep(",
+            [".", "elapsed", "("] => ".elapsed()",
+            ["Instant", "::", "now"] => "Instant::now",
+            _ => return None,
+        };
+        in_tests(&words[1]).then(|| (*words[1].lines.start(), call.to_owned()))
+    };
+    source.words.windows(3).filter_map(call).collect()
+}
+
+/// Looks through all documents.
+fn check_documents(findings: &mut Findings) {
     let mut documents = Vec::new();
-    for root in ["core", "services", "apps", "dev", "docs"] {
+    for root in FOLDERS.into_iter().chain(["docs"]) {
         collect(Path::new(root), "md", &mut documents);
     }
     let here = fs::read_dir(".").into_iter().flatten().flatten().map(|entry| PathBuf::from(entry.file_name()));
     documents.extend(here.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
     for document in documents {
         let text = fs::read_to_string(&document).unwrap_or_default();
-        add(counts, "phrase", place(&document), language::phrases_in_text(&text));
+        let lines = language::without_examples(text.lines().map(Some).collect());
+        findings.count_in("columns", &document, language::wide(&text, &lines));
+        check_prose(&document, &lines, findings);
     }
 }
 
-fn add(counts: &mut Counts, rule: &str, place: String, number: usize) {
-    if number > 0 {
-        *counts.entry((rule.to_owned(), place)).or_default() += number;
+/// Checks comments, or the lines of a document.
+fn check_prose(path: &Path, lines: &[Option<&str>], findings: &mut Findings) {
+    let prose = Prose::new(lines, false);
+    findings.count_in("phrase", path, prose.find(language::PHRASES));
+    findings.count_in("private-word", path, prose.find(language::PRIVATE));
+    for (line, rule) in Prose::new(lines, true).citations(path == Path::new(MODEL)) {
+        if !findings.rules_of_model.contains(&rule) {
+            let path = path.display();
+            findings.breaches.push(format!("{path}:{line}: {MODEL} has no rule {rule}: cite the rule that is meant"));
+        }
     }
 }
 
@@ -365,8 +346,8 @@ fn add(counts: &mut Counts, rule: &str, place: String, number: usize) {
 fn place(file: &Path) -> String {
     let parts: Vec<_> = file.iter().map(|part| part.to_string_lossy()).collect();
     let depth = match parts.as_slice() {
-        [crates, _, source, ..] if crates == "crates" && source == "src" => 4,
-        [crates, ..] if crates == "crates" => 3,
+        [root, _, source, ..] if FOLDERS.contains(&&**root) && source == "src" => 4,
+        [root, ..] if FOLDERS.contains(&&**root) => 3,
         _ => 2,
     };
     let place = parts[..depth.min(parts.len())].join("/");
@@ -387,18 +368,19 @@ mod tests {
 
     #[test]
     fn dependencies_go_downwards() {
-        let breaches_of = |name: &str, manifest: &str| {
-            let known = CRATES.iter().find(|known| known.name == name).unwrap();
+        let breaches_of = |folder: &str, manifest: &str| {
             let mut breaches = Vec::new();
-            check_dependencies(known, manifest, &mut breaches);
-            breaches
+            check_dependencies(known(Path::new(folder)).unwrap(), manifest, &mut breaches);
+            breaches.len()
         };
-        let fabric =
-            "[dependencies]\nfarside-sys.workspace = true\n[dev-dependencies]\nfarside-testbed.workspace = true\n";
-        assert!(breaches_of("farside-fabric", fabric).is_empty());
-        assert_eq!(breaches_of("farside-fabric", "[dependencies]\nfarside.workspace = true\n").len(), 1);
-        assert_eq!(breaches_of("farside-fabric", "[dependencies]\nfarside-testbed = { path = \"x\" }\n").len(), 1);
-        assert_eq!(breaches_of("farside-cli", "[dependencies]\nfarside-bench.workspace = true\n").len(), 1);
-        assert_eq!(breaches_of("farside", "[dependencies]\nrustix.workspace = true\n").len(), 1);
+        let fabric = "[dependencies]\nfarside-sys.workspace = true\nfarside-macros.workspace = true\n";
+        assert_eq!(breaches_of("core/farside-fabric", fabric), 0);
+        let tests = "[dev-dependencies]\nfarside-transmit.workspace = true\nfarside-testbed = { path = \"x\" }\n";
+        assert_eq!(breaches_of("core/farside-fabric", tests), 0);
+        assert_eq!(breaches_of("core/farside", "[dev-dependencies]\nfarside-rpc.workspace = true\n"), 1);
+        assert_eq!(breaches_of("core/farside-fabric", "[dependencies]\nfarside.workspace = true\n"), 1);
+        assert_eq!(breaches_of("core/farside-fabric", "[dependencies]\nfarside-testbed = { path = \"x\" }\n"), 1);
+        assert_eq!(breaches_of("apps/farside-cli", "[dependencies]\nfarside-bench.workspace = true\n"), 1);
+        assert_eq!(breaches_of("core/farside", "[dependencies]\nrustix.workspace = true\n"), 1);
     }
 }

@@ -52,7 +52,7 @@ impl Group {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use farside_testbed::wait_until;
 
     use super::*;
 
@@ -67,11 +67,7 @@ mod tests {
             let (group, index) = (&group, &index);
             let writers: Vec<_> =
                 (1..6).map(|version| threads.spawn(move || group.commit(index, put(version), || 10))).collect();
-            let until = Instant::now() + Duration::from_secs(60);
-            while lock(&group.waiting).len() < 5 {
-                assert!(Instant::now() < until, "the writers do not wait");
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            wait_until("the writers wait", || lock(&group.waiting).len() >= 5);
             drop(leading);
             writers.into_iter().map(|writer| writer.join().unwrap().unwrap().unwrap().version).collect::<Vec<_>>()
         });

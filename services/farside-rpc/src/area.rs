@@ -8,19 +8,21 @@
 //! Memory that peers map is different: they write it, too. So this process accesses it only by
 //! racy copies. A [`Source`] is accessed by its own function.
 //!
-//! Memory that a handler passes on to another server is an area without bytes: its [`Relay`] gets
-//! them from their owner.
+//! Memory that a handler passes on to another server is an area without bytes: see
+//! [`PassedOn`].
 
 use std::any::Any;
+use std::fmt;
 use std::io::IoSliceMut;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use farside_sys::racy;
 
-use crate::memory::Allocated;
-use crate::relay::Relay;
-use crate::remote::Remote;
-use crate::segments;
+use crate::allocated::Allocated;
+use crate::frame::{Fetch, Head, Take};
+use crate::path::LinkEnd;
+use crate::patience::{Patience, WaitEnd};
+use crate::segments::{self, Segments};
 
 /// Memory that a program keeps in a way of its own and shows to its peers: see
 /// [`Bulk::of_source`](crate::Bulk::of_source).
@@ -74,7 +76,72 @@ pub(crate) struct Area {
     bytes: u64,
     may_write: bool,
     /// What gets the bytes, if they are those of another process.
-    relay: Option<Arc<Relay>>,
+    passed_on: Option<Arc<dyn PassedOn>>,
+}
+
+/// Memory of another process that this one passes on.
+pub(crate) trait PassedOn: Send + Sync + fmt::Debug {
+    /// The memory, if this process maps it. The third party may map it as well.
+    fn mapping(&self) -> Option<Arc<Allocated>>;
+
+    /// Its segments at the owner.
+    fn segments(&self) -> &Segments;
+
+    /// Copies bytes, if the owner need not be asked.
+    fn copy_out(&self, offset: u64, into: &mut [u8]) -> Option<()>;
+
+    /// Whether this thread alone receives for the owner's connection at the moment.
+    fn is_led_here(&self) -> bool;
+
+    /// Receives what has arrived from the owner, unless another thread does.
+    fn look(&self);
+
+    /// Does what a third party asks for, at once or when the owner has answered. The third party
+    /// knows the memory by `number`.
+    fn accept(self: Arc<Self>, asker: Arc<dyn Asker>, number: u64, request: Request);
+}
+
+/// What a third party asks for.
+#[derive(Debug)]
+pub(crate) enum Request {
+    /// Bytes of the memory.
+    Fetch(Fetch),
+    /// Bytes for the memory.
+    Write { offset: u64, bytes: Vec<u8> },
+    /// An answer when all earlier bytes are in place.
+    Settle { operation: u64 },
+    /// To read memory of the third party, for the memory.
+    Take { offset: u64, take: Take },
+}
+
+/// The connection of a third party.
+pub(crate) trait Asker: Send + Sync + fmt::Debug {
+    /// Whether the third party may still access the memory.
+    fn is_exposed(&self, number: u64) -> bool;
+
+    /// Ends an operation of the third party.
+    ///
+    /// # Errors
+    /// [`LinkEnd`] if the connection has ended.
+    fn acknowledge(&self, operation: u64, done: Result<(), u8>) -> Result<(), LinkEnd>;
+
+    /// Sends a frame.
+    ///
+    /// # Errors
+    /// [`LinkEnd`] if the connection has ended.
+    fn send(&self, head: Head, body: &[&[u8]]) -> Result<(), LinkEnd>;
+
+    /// Waits until little waits to be sent.
+    ///
+    /// # Errors
+    /// [`WaitEnd`].
+    fn wait_for_room(self: Arc<Self>, patience: &Patience) -> Result<(), WaitEnd>;
+
+    /// Reads memory that the third party offers.
+    ///
+    /// # Errors
+    /// The status that the third party hears.
+    fn take(&self, take: &Take) -> Result<Vec<u8>, u8>;
 }
 
 /// Why a part of an [`Area`] cannot be accessed.
@@ -111,8 +178,8 @@ enum Holds {
     Source(Arc<dyn Source>),
 }
 
-impl std::fmt::Debug for Holds {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Holds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Owned(_) => "Owned",
             Self::Lent => "Lent",
@@ -126,8 +193,8 @@ impl std::fmt::Debug for Holds {
 #[derive(Default)]
 struct Withdrawals(Vec<Box<dyn FnOnce() + Send>>);
 
-impl std::fmt::Debug for Withdrawals {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Withdrawals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Withdrawals").field(&self.0.len()).finish()
     }
 }
@@ -136,8 +203,8 @@ impl std::fmt::Debug for Withdrawals {
 #[derive(Default)]
 struct Kept(Vec<Box<dyn Any + Send>>);
 
-impl std::fmt::Debug for Kept {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Kept").field(&self.0.len()).finish()
     }
 }
@@ -209,20 +276,19 @@ impl Area {
         let bytes = bytes as u64;
         let state =
             State { segments, holds, is_gone: false, withdrawals: Withdrawals::default(), kept: Kept::default() };
-        Self { state: Mutex::new(state), bytes, may_write, relay: None }
+        Self { state: Mutex::new(state), bytes, may_write, passed_on: None }
     }
 
-    /// Passes memory of a peer on.
-    pub(crate) fn relayed(remote: Arc<Remote>) -> Self {
-        let (bytes, may_write) = (remote.memory.bytes, remote.memory.may_write);
+    /// Passes memory of another process on.
+    pub(crate) fn passing_on(bytes: u64, may_write: bool, memory: Arc<dyn PassedOn>) -> Self {
         let area = Self::new(Vec::new(), Holds::Owned(Vec::new()), may_write);
-        Self { bytes, relay: Some(Arc::new(Relay::new(remote))), ..area }
+        Self { bytes, passed_on: Some(memory), ..area }
     }
 
     /// What gets the bytes of memory that is passed on. Such an area refuses all accesses but
     /// [`copy_out`](Self::copy_out).
-    pub(crate) fn relay(&self) -> Option<&Arc<Relay>> {
-        self.relay.as_ref()
+    pub(crate) fn passed_on(&self) -> Option<&Arc<dyn PassedOn>> {
+        self.passed_on.as_ref()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -308,8 +374,8 @@ impl Area {
 
     /// The memory of which the area consists, if peers may map it.
     pub(crate) fn allocated(&self) -> Option<Arc<Allocated>> {
-        if let Some(relay) = &self.relay {
-            return relay.mapping();
+        if let Some(memory) = &self.passed_on {
+            return memory.mapping();
         }
         match &self.lock().holds {
             Holds::Mapped(memory) => Some(memory.clone()),
@@ -336,8 +402,8 @@ impl Area {
 
     /// Copies the bytes from `offset` on. Those of another process are gone if it had to be asked.
     pub(crate) fn copy_out(&self, offset: u64, into: &mut [u8]) -> Result<(), Refusal> {
-        if let Some(relay) = &self.relay {
-            return relay.copy_out(offset, into).ok_or(Refusal::Gone);
+        if let Some(memory) = &self.passed_on {
+            return memory.copy_out(offset, into).ok_or(Refusal::Gone);
         }
         let state = self.lock();
         if let Holds::Source(source) = &state.holds {
@@ -411,7 +477,7 @@ impl Area {
         bytes: usize,
         mut part: impl FnMut(*mut u8, usize, usize) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
-        if state.is_gone || self.relay.is_some() {
+        if state.is_gone || self.passed_on.is_some() {
             return Err(Refusal::Gone);
         }
         if offset.checked_add(bytes as u64).is_none_or(|end| end > self.bytes) {

@@ -16,9 +16,10 @@ use std::sync::{Arc, Mutex};
 use farside_wire::{Beside, Decoder, Encoder, Schema, Wire, WireError, travels_beside};
 
 use crate::area::Area;
-use crate::client::Incoming;
-use crate::link::{Fetching, How, Link, TransferError, in_thread, lock};
+use crate::link::{Fetching, How, Link, TransferError, in_thread};
+use crate::lock::lock;
 use crate::path::LinkEnd;
+use crate::relay::Relay;
 use crate::remote::{Description, Holder, Remote, room_for};
 use crate::segments::Segments;
 
@@ -111,7 +112,8 @@ pub(crate) struct Received {
     pub(crate) holder: Holder,
     pub(crate) link: Arc<Link>,
     pub(crate) memory: Mutex<Vec<Option<Description>>>,
-    pub(crate) stream: Mutex<Option<Incoming>>,
+    /// What the layer above has found: the stream of a result.
+    pub(crate) stream: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
 impl Drop for Received {
@@ -424,7 +426,7 @@ impl<A: Access> Beside for Bulk<A> {
     fn encode(&self, out: &mut Encoder) {
         let index = match &self.side {
             Side::Here(area) => out.attach(Box::new(area.clone())),
-            Side::There(remote) => out.attach(Box::new(Arc::new(Area::relayed(remote.clone())))),
+            Side::There(remote) => out.attach(Box::new(Arc::new(Relay::area(remote.clone())))),
         };
         index.encode(out);
     }

@@ -1,13 +1,12 @@
 //! [`Call`]: what a handler knows of the call that it handles.
 
-use std::cell::{Cell, RefCell};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use tracing::Span;
 
 use crate::answer::Refused;
-use crate::link::{Cancellation, Patience};
+use crate::patience::{self, Cancellation, End, Patience};
 use crate::peer::Peer;
 
 /// The call that a handler handles.
@@ -108,58 +107,9 @@ impl Call {
     }
 }
 
-/// When the call that a thread handles ends.
-#[derive(Clone, Copy)]
-enum End {
-    At(Instant),
-    /// After this time, counted from when it is asked for. An inline call has just begun.
-    After(Duration),
-}
-
-thread_local! {
-    /// That of the call that this thread handles.
-    static END: Cell<Option<End>> = const { Cell::new(None) };
-    /// Whether that call was cancelled.
-    static CANCELLATION: RefCell<Option<Arc<Cancellation>>> = const { RefCell::new(None) };
-}
-
-/// The deadline of the call that this thread handles.
-pub(crate) fn deadline() -> Option<Instant> {
-    END.get().map(|end| match end {
-        End::At(deadline) => deadline,
-        End::After(time) => {
-            let deadline = Instant::now() + time;
-            END.set(Some(End::At(deadline)));
-            deadline
-        }
-    })
-}
-
-/// Whether the call that this thread handles was cancelled. `None` if it handles none, or an inline
-/// one.
-#[inline]
-pub(crate) fn cancellation() -> Option<Arc<Cancellation>> {
-    // A thread that ends handles no call.
-    END.get().and_then(|_| CANCELLATION.try_with(|known| known.borrow().clone()).ok()?)
-}
-
-/// Whether this thread is in a handler.
-pub(crate) fn is_handling() -> bool {
-    END.get().is_some()
-}
-
 /// Runs a handler. Calls that it makes on this thread end with its own, at its deadline or when it
 /// is cancelled.
 pub(crate) fn handle<T>(call: &Call, handler: impl FnOnce() -> T) -> T {
-    struct Restore(Option<End>, Option<Arc<Cancellation>>);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            END.set(self.0);
-            let _ = CANCELLATION.try_with(|known| known.replace(self.1.take()));
-        }
-    }
     let end = call.deadline.get().map_or(End::After(call.time), |deadline| End::At(*deadline));
-    let cancellation = CANCELLATION.try_with(|known| known.replace(call.cancelled.clone()));
-    let _restore = Restore(END.replace(Some(end)), cancellation.ok().flatten());
-    call.span.in_scope(handler)
+    patience::handle(end, call.cancelled.clone(), || call.span.in_scope(handler))
 }

@@ -19,7 +19,6 @@ use farside_wire::{Decoder, Wire};
 
 use self::calls::{Calls, Heard};
 pub use self::encoded::{Encoded, EncodedItems};
-pub(crate) use self::incoming::Incoming;
 pub use self::pending::Pending;
 use self::pending::lost;
 pub use self::stub::{Procedure, Signature, Stub};
@@ -29,9 +28,11 @@ use crate::dial::{Ways, dial};
 use crate::error::{CallError, ConnectError, DEFAULT_DEADLINE, Never, Ran, Stage};
 use crate::frame::{Head, Kind};
 use crate::greeting::{Credentials, Welcome};
-use crate::link::{Limits, Link, Patience, Upper, WaitEnd, lock};
+use crate::link::{Limits, Link, Upper};
+use crate::lock::lock;
 use crate::path::rdma::Rdma;
 use crate::path::{LinkEnd, Path};
+use crate::patience::{Patience, WaitEnd};
 use crate::remote::Description;
 use crate::server::{self, BUILT_IN, Dump, NoRight, ProcedureStats};
 

@@ -3,16 +3,17 @@
 use std::io::Write;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farside_sys::shm::{Mapping, MemoryPreference};
+use farside_testbed::{deadline, limit, scaled, wait_for, wait_until};
 use farside_wire::{Decoder, Wire};
 use proptest::prelude::*;
 
 use crate::address::Address;
 use crate::answer::{BY_BULK, Bind, Bound, DONE, MORE, REFUSED, Refused, STREAMED, WITH_MEMORY};
 use crate::bulk::{self, Bulk};
-use crate::dial::{Ways, dial};
+use crate::dial::Ways;
 use crate::door::{Door, Guest, Policy, Progress};
 use crate::frame::{BODY_BYTES_MAX, Fetch, Head, Kind, Take};
 use crate::link::{OUT_OF_RANGE, READ_ONLY};
@@ -20,7 +21,8 @@ use crate::path::Path;
 use crate::remote::Description;
 use crate::segments;
 use crate::stream::WINDOW;
-use crate::{Call, Client, Credentials, Handling, LinkEnd, Never, Server, Service, Stream, Tokens};
+use crate::testing::{connect, dialled, soon_found};
+use crate::{Call, Credentials, Handling, LinkEnd, Never, Server, Service, Stream, Tokens};
 
 mod rdma;
 
@@ -62,9 +64,9 @@ const KINDS: [Kind; 11] = [
 /// What ends its connection.
 const WRONG: [Kind; 3] = [Kind::Answer, Kind::Take, Kind::Item];
 
-/// Random numbers, the same in each run.
-pub(crate) fn random() -> impl FnMut() -> u64 {
-    let mut random = 0x1234_5678_9abc_def0_u64;
+/// Random numbers, the same in each run with this seed.
+pub(crate) fn random(seed: u64) -> impl FnMut() -> u64 {
+    let mut random = 0x1234_5678_9abc_def0_u64.wrapping_mul(2 * seed + 1);
     move || {
         random ^= random << 13;
         random ^= random >> 7;
@@ -83,13 +85,15 @@ fn a_server_survives_any_frames() {
         let builder = Server::builder().listen(&address).unwrap().tokens(tokens).provider(0, service());
         let server = builder.max_time(Duration::from_millis(100)).pool(4).start().unwrap();
         let address = server.addresses()[0].clone();
-        let honest = Client::connect(address.to_string(), token()).unwrap();
+        let honest = connect(address.to_string(), token());
         let echo = honest.procedure::<u64, u64, Never>("target", 0, "echo");
-        let mut next = random();
+        let mut next = random(0);
         let mapping = Mapping::create("hostile", 1 << 16, MemoryPreference::default()).unwrap();
-        for round in 0..60 {
-            let (path, _) =
-                dial(&address, &token(), &Ways::default(), Instant::now() + Duration::from_secs(60)).unwrap();
+        for round in 0..scaled(60) {
+            if round.is_multiple_of(60) {
+                next = random(round / 60);
+            }
+            let (path, _) = dialled(&address, &token(), &Ways::default());
             let mut scratch = Vec::new();
             for _ in 0..200 {
                 let wrong = next().is_multiple_of(200);
@@ -135,7 +139,7 @@ fn a_server_survives_any_frames() {
             }
             assert_eq!(echo.call(&round), Ok(round));
         }
-        server.shutdown(Instant::now() + Duration::from_secs(60)).unwrap();
+        server.shutdown(deadline()).unwrap();
         drop(honest);
     }
 }
@@ -150,13 +154,15 @@ fn a_server_survives_any_bytes() {
     let builder = Server::builder().listen("tcp://127.0.0.1:0").unwrap().tokens(tokens).provider(0, service());
     let server = builder.max_time(Duration::from_millis(100)).pool(2).start().unwrap();
     let address = server.addresses()[0].clone();
-    let honest = Client::connect(address.to_string(), token()).unwrap();
+    let honest = connect(address.to_string(), token());
     let echo = honest.procedure::<u64, u64, Never>("target", 0, "echo");
     let number_of = |name: &str| server.stats().iter().position(|stats| stats.name == name).unwrap() as u32;
     let [echo_number, pull_number] = ["target/0/echo", "target/0/pull"].map(number_of);
-    let until = || Instant::now() + Duration::from_secs(60);
-    let mut next = random();
-    for round in 0..200_u64 {
+    let mut next = random(0);
+    for round in 0..scaled(200) {
+        if round.is_multiple_of(200) {
+            next = random(round / 200);
+        }
         let mut bytes = Vec::new();
         for id in 1..=4 {
             let memory = (vec![(id, 5_u64, Some(vec![1_u8; 5]), Vec::<u8>::new(), None::<u64>, false)], 0_u32);
@@ -179,7 +185,7 @@ fn a_server_survives_any_bytes() {
             3 => bytes.truncate(place),
             _ => bytes.extend_from_within(place..),
         }
-        let (path, _) = dial(&address, &token(), &Ways::default(), until()).unwrap();
+        let (path, _) = dialled(&address, &token(), &Ways::default());
         let mut stream = TcpStream::from(path.descriptors().0.try_clone_to_owned().unwrap());
         // The server may have ended the connection in between.
         let _ = stream.write(&bytes);
@@ -189,25 +195,27 @@ fn a_server_survives_any_bytes() {
         }
         assert_eq!(echo.call(&round), Ok(round));
     }
-    let end = until();
-    while server.dump().connections.len() > 1 {
-        assert!(Instant::now() < end, "{:?}", server.dump());
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    server.shutdown(until()).unwrap();
+    wait_until("the server forgets the connections", || server.dump().connections.len() == 1);
+    server.shutdown(deadline()).unwrap();
 }
 
 /// Receives frames until `wanted` returns something.
 fn receive<T>(path: &dyn Path, mut wanted: impl FnMut(Head) -> Option<T>) -> Result<T, LinkEnd> {
-    let (mut scratch, until) = (Vec::new(), Instant::now() + Duration::from_secs(60));
-    loop {
-        let mut found = None;
-        path.receive(&mut scratch, 1, &mut |head, _| found = wanted(head))?;
-        match found {
-            Some(found) => return Ok(found),
-            None => assert!(Instant::now() < until, "nothing came in a minute"),
+    let mut scratch = Vec::new();
+    soon_found("a frame", || {
+        loop {
+            let mut found = None;
+            match path.receive(&mut scratch, 1, &mut |head, _| found = wanted(head)) {
+                Err(end) => return Some(Err(end)),
+                Ok(_) if found.is_some() => return found.map(Ok),
+                Ok(0) => {
+                    path.look();
+                    return None;
+                }
+                Ok(_) => {}
+            }
         }
-    }
+    })
 }
 
 /// A stream sends what the credit allows and no more. Absurd credit ends the connection, and credit
@@ -218,11 +226,10 @@ fn credit_is_checked() {
     let server = Server::builder().listen(&name).unwrap().provider(0, service()).start().unwrap();
     let address = server.addresses()[0].clone();
     let credentials = Credentials::own_user();
-    let until = || Instant::now() + Duration::from_secs(60);
     // The procedures of the server behind those that all servers have.
     let stream = (server.stats().iter().position(|stats| stats.name == "target/0/stream")).unwrap();
     let begin = || {
-        let (path, _) = dial(&address, &credentials, &Ways::default(), until()).unwrap();
+        let (path, _) = dialled(&address, &credentials, &Ways::default());
         let mut head = Head::new(Kind::Call, 1 << 32).with_value(60_000_000);
         head.procedure = stream as u32;
         path.send(head, &[]).unwrap();
@@ -262,11 +269,11 @@ fn credit_is_checked() {
         credit(&*path, 1 << 32, absurd).unwrap();
         assert_eq!(receive(&*path, |_| None::<()>), Err(LinkEnd::ByPeer));
     }
-    let honest = Client::connect(&name, credentials.clone()).unwrap();
+    let honest = connect(&name, credentials.clone());
     assert_eq!(honest.ping(1), Ok(1));
     drop(path);
     // The streams have ended with their connections.
-    server.shutdown(until()).unwrap();
+    server.shutdown(deadline()).unwrap();
 }
 
 /// A server that sends items of its own accord. The frames follow the answer, and the error is what
@@ -297,11 +304,11 @@ fn a_client_survives_any_items() {
                 while !is_over.load(Ordering::Relaxed) {
                     match door.accept() {
                         Ok(guest) => play_server(guest, &frames, &is_over),
-                        Err(_) => std::thread::sleep(Duration::from_millis(1)),
+                        Err(_) => std::thread::yield_now(),
                     }
                 }
             });
-            let client = Client::connect(name.to_string(), Credentials::own_user()).unwrap();
+            let client = connect(name.to_string(), Credentials::own_user());
             let stream = client.procedure::<(), Stream<u64>, Never>("target", 0, "stream").call(&()).unwrap();
             // All frames have arrived when this returns.
             let _ = client.ping(1);
@@ -373,9 +380,8 @@ fn pushes_to_a_client_that_does_not_read_are_bounded() {
         let builder = Server::builder().listen(&address).unwrap().tokens(tokens).provider(0, service());
         let server = builder.pool(POOL).max_threads(POOL - 1).start().unwrap();
         let address = server.addresses()[0].clone();
-        let until = Instant::now() + Duration::from_secs(60);
         let token = || Credentials::token("deaf", "secret");
-        let (path, _) = dial(&address, &token(), &Ways::default(), until).unwrap();
+        let (path, _) = dialled(&address, &token(), &Ways::default());
         let push = (server.stats().iter().position(|stats| stats.name == "target/0/push")).unwrap();
         for call in 0..100 {
             let mut head = Head::new(Kind::Call, call << 32 | call).with_value(60_000_000).with_status(WITH_MEMORY);
@@ -384,29 +390,29 @@ fn pushes_to_a_client_that_does_not_read_are_bounded() {
             let memory = vec![(1_u64 << 32, 1_u64 << 30, inline, segments, shared, true)];
             path.send(head, &[&farside_wire::encode(&(memory, 0_u32), Vec::new())]).unwrap();
         }
-        let honest = Client::connect(address.to_string(), token()).unwrap();
+        let honest = connect(address.to_string(), token());
         let echo = honest.procedure::<u64, u64, Never>("target", 0, "echo");
         let pull = honest.procedure::<Bulk<bulk::Read>, u64, String>("target", 0, "pull");
-        let begun = Instant::now();
         let mut most = 0;
+        let held = || {
+            let dump = server.dump();
+            dump.calls.iter().filter(|call| call.connection == dump.connections[0].number).count()
+        };
+        wait_until("the pushes begin", || held() >= POOL - 1);
         // All threads that it may have are occupied for as long as this takes.
-        while begun.elapsed() < Duration::from_millis(500) {
+        for _ in 0..scaled(50) {
             assert_eq!(echo.call(&5), Ok(5));
             assert_eq!(pull.call(&vec![1; 100_000].into()), Ok(100_000));
-            let dump = server.dump();
-            most = dump.connections.iter().map(|connection| connection.backlog_bytes).max().unwrap().max(most);
-            let held = dump.calls.iter().filter(|call| call.connection == dump.connections[0].number).count();
-            assert!(held >= POOL - 1, "{held} calls are held up");
+            most = server.dump().connections.iter().map(|one| one.backlog_bytes).max().unwrap().max(most);
+            assert!(held() >= POOL - 1, "{} calls are held up", held());
         }
         // A handler adds a block to a backlog that is not full.
         assert!(most <= (16 << 20) + POOL as u64 * (2 << 20), "{most} bytes wait to be sent");
         drop(path);
-        while server.connection_count() > 1 || !server.dump().calls.is_empty() {
-            assert!(Instant::now() < until, "the client that has gone is kept");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let is_clean = || server.connection_count() == 1 && server.dump().calls.is_empty();
+        wait_until("nothing of the client that has gone is left", is_clean);
         drop(honest);
-        server.shutdown(until).unwrap();
+        server.shutdown(deadline()).unwrap();
     }
 }
 
@@ -419,7 +425,6 @@ fn long_arguments_that_do_not_arrive_occupy_no_thread() {
         let builder = Server::builder().listen(&address).unwrap().tokens(tokens).provider(0, service());
         let server = builder.pool(2).max_threads(2).start().unwrap();
         let address = server.addresses()[0].clone();
-        let until = Instant::now() + Duration::from_secs(60);
         let token = || Credentials::token("silent", "secret");
         let procedure = server.stats().iter().position(|stats| stats.name == "target/0/pull").unwrap() as u32;
         let call = |path: &dyn Path, number: u64, time: Duration| {
@@ -435,45 +440,42 @@ fn long_arguments_that_do_not_arrive_occupy_no_thread() {
             let body = farside_wire::encode(&memory, Vec::new());
             path.send(Head { procedure, ..head }.with_status(BY_BULK), &[&body]).unwrap();
         };
-        let silent: Vec<_> = (0..4).map(|_| dial(&address, &token(), &Ways::default(), until).unwrap().0).collect();
+        let silent: Vec<_> = (0..4).map(|_| dialled(&address, &token(), &Ways::default()).0).collect();
         for path in &silent {
-            (0..5).for_each(|number| call(&**path, number, Duration::from_secs(50)));
+            (0..5).for_each(|number| call(&**path, number, limit()));
         }
-        let honest = Client::connect(address.to_string(), token()).unwrap().deadline(Duration::from_secs(50));
+        let honest = connect(address.to_string(), token());
         let pull = honest.procedure::<Bulk<bulk::Read>, u64, String>("target", 0, "pull");
         for _ in 0..50 {
             assert_eq!(pull.call(&vec![1; 100_000].into()), Ok(100_000));
         }
-        let wait_for = |calls: usize| {
-            while server.dump().calls.len() != calls {
-                assert!(Instant::now() < until, "not {calls} calls: {:?}", server.dump().calls);
-                std::thread::sleep(Duration::from_millis(1));
-            }
+        let wait_for_calls = |calls: usize| {
+            wait_until(&format!("{calls} calls are under way"), || server.dump().calls.len() == calls);
         };
-        wait_for(20);
+        wait_for_calls(20);
         assert!(server.dump().calls.iter().all(|call| call.running.is_none()), "no handler has begun");
         silent[0].send(Head::new(Kind::Cancel, 0), &[]).unwrap();
         silent[1].send(Head::new(Kind::Cancel, 1 << 32 | 1), &[]).unwrap();
-        wait_for(18);
+        wait_for_calls(18);
         call(&*silent[2], 9, Duration::from_millis(20));
         let mut scratch = Vec::new();
-        let mut answer = None;
-        while answer.is_none() {
-            assert!(Instant::now() < until, "no answer in a minute");
+        let refused = wait_for("an answer", || {
+            let mut answer = None;
             let mut take = |head: Head, body: &[u8]| {
                 if head.kind == Kind::Answer && head.id == 9 << 32 | 9 {
                     answer = Some((head.status, farside_wire::decode::<Refused>(Decoder::new(body), 0)));
                 }
             };
             silent[2].receive(&mut scratch, 1, &mut take).unwrap();
-        }
+            answer
+        });
         // It did not run.
-        assert_eq!(answer, Some((REFUSED, Ok(Refused::Expired))));
+        assert_eq!(refused, (REFUSED, Ok(Refused::Expired)));
         drop(silent);
-        wait_for(0);
+        wait_for_calls(0);
         assert_eq!(pull.call(&vec![1; 100_000].into()), Ok(100_000));
         drop(honest);
-        server.shutdown(until).unwrap();
+        server.shutdown(deadline()).unwrap();
     }
 }
 
@@ -490,18 +492,11 @@ fn what_waits_for_all_clients_is_bounded() {
         let builder = Server::builder().listen(&address).unwrap().tokens(tokens).provider(0, service);
         let server = builder.max_unsent_bytes(MAX).start().unwrap();
         let address = server.addresses()[0].clone();
-        let until = Instant::now() + Duration::from_secs(60);
         let token = || Credentials::token("deaf", "secret");
         let stats = || server.stats().into_iter().find(|stats| stats.name == "target/0/bytes").unwrap();
         let procedure = server.stats().iter().position(|stats| stats.name == "target/0/bytes").unwrap() as u32;
         let unsent = || server.dump().connections.iter().map(|connection| connection.backlog_bytes).sum::<u64>();
-        let wait_until = |what: &str, done: &mut dyn FnMut() -> bool| {
-            while !done() {
-                assert!(Instant::now() < until, "{what}: {} bytes wait, {:?}", unsent(), stats());
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        };
-        let deaf: Vec<_> = (0..4).map(|_| dial(&address, &token(), &Ways::default(), until).unwrap().0).collect();
+        let deaf: Vec<_> = (0..4).map(|_| dialled(&address, &token(), &Ways::default()).0).collect();
         let mut calls = 0;
         let mut call = |path: &dyn Path| {
             calls += 1;
@@ -512,23 +507,23 @@ fn what_waits_for_all_clients_is_bounded() {
         for _ in 0..200 {
             deaf.iter().for_each(|path| call(&**path).unwrap());
         }
-        wait_until("calls are refused", &mut || stats().refused > 0);
-        wait_until("all are answered", &mut || stats().done + stats().refused == 800);
+        wait_until("calls are refused", || stats().refused > 0);
+        wait_until("all are answered", || stats().done + stats().refused == 800);
         assert!(unsent() < MAX / 2 + 100 * 800 + 5 * RESULT as u64, "{} bytes wait", unsent());
 
-        let honest = Client::connect(address.to_string(), token()).unwrap();
+        let honest = connect(address.to_string(), token());
         let bytes = honest.procedure::<(), Vec<u8>, Never>("target", 0, "bytes");
         let is_served = || bytes.call(&()).is_ok_and(|bytes| bytes.len() == RESULT);
         (0..100).for_each(|_| assert!(is_served()));
         // Refusals wait to be sent, too.
-        wait_until("they lose their connections", &mut || {
+        wait_until("they lose their connections", || {
             // A client that does not look hears of no end.
             deaf.iter().for_each(|path| (0..100).for_each(|_| drop(call(&**path))));
             server.connection_count() == 1
         });
         assert!(is_served() && unsent() < MAX / 2, "{} bytes wait", unsent());
         drop(honest);
-        server.shutdown(until).unwrap();
+        server.shutdown(deadline()).unwrap();
     }
 }
 
@@ -542,7 +537,7 @@ fn a_third_party_stays_inside_the_memory() {
     let door = Door::open(&name).unwrap();
     std::thread::scope(|scope| {
         let third = scope.spawn(|| play_third_party(&door, BYTES as u64));
-        let to = Client::connect(name.to_string(), Credentials::own_user()).unwrap();
+        let to = connect(name.to_string(), Credentials::own_user());
         let read = to.procedure::<Bulk<bulk::Read>, u8, Never>("target", 0, "read");
         let write = to.procedure::<Bulk<bulk::Write>, u8, Never>("target", 0, "write");
         let text = |error: crate::CallError<Never>| error.to_string();
@@ -552,7 +547,7 @@ fn a_third_party_stays_inside_the_memory() {
                 write.call(&memory).map_err(text)
             });
         let server = Server::builder().listen(address("forwarder")).unwrap().provider(0, forwarder).start().unwrap();
-        let client = Client::connect(address("forwarder"), Credentials::own_user()).unwrap();
+        let client = connect(address("forwarder"), Credentials::own_user());
         let read = client.procedure::<Bulk<bulk::Read>, u8, String>("forwarder", 0, "read");
         let write = client.procedure::<Bulk<bulk::Write>, u8, String>("forwarder", 0, "write");
         let mut room = vec![5; BYTES];
@@ -579,14 +574,7 @@ fn a_third_party_stays_inside_the_memory() {
 fn play_third_party(door: &Door, bytes: u64) {
     let policy =
         Policy { tokens: Tokens::new(), incarnation: 1, calls_max: 8, bytes_max: 1 << 20, rdma: None, nearby: None };
-    let until = Instant::now() + Duration::from_secs(60);
-    let mut guest = loop {
-        assert!(Instant::now() < until, "no client comes");
-        match door.accept() {
-            Ok(guest) => break guest,
-            Err(_) => std::thread::sleep(Duration::from_millis(1)),
-        }
-    };
+    let mut guest = wait_for("a client", || door.accept().ok());
     let path = loop {
         guest = match guest.advance(&policy) {
             Progress::Waiting(guest) => guest,
@@ -597,13 +585,14 @@ fn play_third_party(door: &Door, bytes: u64) {
     let send = |head: Head, body: &[u8]| path.send(head, &[body]).unwrap();
     let mut calls = 0;
     while calls < 5 {
-        let mut found = None;
-        assert!(Instant::now() < until, "no call comes");
-        path.receive(&mut Vec::new(), 1, &mut |head, body| {
-            found = (head.kind == Kind::Call).then(|| (head, body.to_vec()));
-        })
-        .unwrap();
-        let Some((head, body)) = found else { continue };
+        let (head, body) = soon_found("a call", || {
+            let mut found = None;
+            path.receive(&mut Vec::new(), 1, &mut |head, body| {
+                found = (head.kind == Kind::Call).then(|| (head, body.to_vec()));
+            })
+            .unwrap();
+            found
+        });
         let answer = Head::new(Kind::Answer, head.id);
         if head.procedure == 0 {
             send(answer, &farside_wire::encode(&vec![Bound::Procedure { number: 1 }], Vec::new()));

@@ -1,12 +1,14 @@
 //! Processes that are killed at every point of the protocol.
 //!
 //! The points are numbered in the order in which a process passes them. A test kills a process at
-//! its first point, the next one at its second, and so on, until one comes to its end.
+//! its first point, the next one at its second, and so on, until one comes to its end. With little
+//! depth, it leaves points out.
 
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+
+use farside_testbed::{depth, free_port, is_left_out, limit, wait_for, wait_until};
 
 use crate::bulk::{Bulk, Memory, Read, Write, scope};
 use crate::{CallError, Client, Credentials, Handling, Never, Rdma, Server, Service, Stream, Tokens, TransferError};
@@ -25,9 +27,9 @@ pub(crate) fn point() {
 
 /// The variable that makes this program play a part: its name, the point, and addresses.
 const PART: &str = "FARSIDE_RPC_KILLS";
-const TEST: &str = "kills::processes_are_killed_at_every_point";
-/// The longest time for anything.
-const LONG: Duration = Duration::from_secs(60);
+const TEST: &str = "kills::other";
+/// The points from one kill to the next, with depth 1.
+const STEP: f64 = 10.0;
 const BYTES: usize = 150_000;
 
 struct Held;
@@ -61,7 +63,7 @@ fn split(address: &str) -> (&str, Option<Rdma>) {
 
 fn connect(address: &str, is_once: bool) -> Result<Client, String> {
     let (address, rdma) = split(address);
-    let connect = Client::to(address, credentials()).unwrap().deadline(LONG);
+    let connect = Client::to(address, credentials()).unwrap().deadline(limit());
     let connect = match rdma {
         Some(rdma) => connect.rdma(rdma),
         None => connect,
@@ -81,9 +83,7 @@ fn start(address: &str, third: Option<&Client>) -> Server {
     let mut service = Service::new("kills")
         .procedure("echo", Handling::Inline, |_, bytes: Vec<u8>| Ok::<_, Never>(bytes))
         .procedure("wait", Handling::Pooled, |call, ()| {
-            while !call.is_cancelled() {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            wait_until("the call is cancelled", || call.is_cancelled());
             Ok::<_, Never>(())
         })
         .procedure("sum", Handling::Pooled, |_, memory: Bulk<Read>| {
@@ -191,18 +191,13 @@ impl Victim {
     }
 
     /// Whether the process has come to its end alive.
-    fn has_survived(&mut self, within: Duration) -> bool {
+    fn has_survived(&mut self) -> bool {
+        use std::os::unix::process::ExitStatusExt;
+
         drop(self.0.stdin.take());
-        let until = Instant::now() + within;
-        loop {
-            if let Some(status) = self.0.try_wait().unwrap() {
-                use std::os::unix::process::ExitStatusExt;
-                assert!(status.success() || status.signal() == Some(9), "{status}");
-                return status.success();
-            }
-            assert!(Instant::now() < until, "a process does not end");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let status = wait_for("a process ends", || self.0.try_wait().unwrap());
+        assert!(status.success() || status.signal() == Some(9), "{status}");
+        status.success()
     }
 }
 
@@ -223,107 +218,86 @@ fn usage() -> (usize, usize) {
 
 /// The same when it does not change any more: threads of connections that ended may be at work.
 fn usage_at_rest() -> (usize, usize) {
-    let until = Instant::now() + LONG;
-    loop {
-        let before = usage();
-        std::thread::sleep(Duration::from_millis(300));
-        if usage() == before {
-            return before;
-        }
-        assert!(Instant::now() < until, "it changes without end");
-    }
+    const LOOKS: u32 = 100;
+    let (mut found, mut same) = (usage(), 0);
+    wait_until("descriptors and mappings stay", || {
+        same = if usage() == found { same + 1 } else { 0 };
+        found = usage();
+        same == LOOKS
+    });
+    found
 }
 
 /// Waits until the servers have the connections that stay, and nothing else.
 fn wait_until_clean(servers: &[(&Server, usize)], usage_before: (usize, usize)) {
-    let until = Instant::now() + LONG;
-    loop {
-        let connections: Vec<_> = servers.iter().map(|(server, _)| server.connection_count()).collect();
+    wait_until("connections, calls, values, descriptors and mappings are as before", || {
         let calls = servers.iter().map(|(server, _)| server.dump().calls.len()).sum::<usize>();
-        let (held, usage) = (HELD.load(Ordering::Relaxed), usage());
-        let expected: Vec<_> = servers.iter().map(|(_, count)| *count).collect();
-        if connections == expected && calls == 0 && held == 0 && usage == usage_before {
-            return;
-        }
-        let found = format!("connections {connections:?}, {calls} calls, {held} values, {usage:?} of {usage_before:?}");
-        assert!(Instant::now() < until, "something is left: {found}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+        let has_others = servers.iter().any(|(server, stay)| server.connection_count() != *stay);
+        !has_others && calls == 0 && HELD.load(Ordering::Relaxed) == 0 && usage() == usage_before
+    });
 }
 
-fn addresses() -> Vec<String> {
-    let port = farside_testbed::free_port();
-    let tcp = format!("tcp://127.0.0.1:{port}");
-    let mut addresses = vec![format!("shm:kills-{}", std::process::id()), tcp.clone()];
-    if !farside_testbed::is_left_out("fabric") {
-        addresses.push(format!("{BY_RDMA}{tcp}"));
-    }
-    addresses
+/// The points at which processes are killed: all of them, or some.
+fn points() -> impl Iterator<Item = u64> {
+    let step = (STEP / depth()).ceil().max(1.0) as u64;
+    (0..).map(move |number| 1 + number * step)
 }
 
 /// Kills clients of a server that passes memory on. Another client is not disturbed.
-fn kill_clients() {
-    for address in addresses() {
-        let third_address = format!("shm:kills-third-{}", std::process::id());
-        let third = start(&third_address, None);
-        let to = connect(&third_address, false).unwrap();
-        let server = start(&address, Some(&to));
-        // Over `tcp`, libfabric holds memory until the connection ends.
-        let stays = !address.starts_with(BY_RDMA);
-        let honest = stays.then(|| connect(&address, false).unwrap());
-        let honestly = |call: fn(&Client) -> Result<(), String>| match &honest {
-            Some(honest) => call(honest),
-            None => call(&connect(&address, false).unwrap()),
-        };
-        honestly(visit).unwrap();
-        assert!(Victim::start(&format!("client 0 {address}")).has_survived(LONG));
-        let servers = [(&server, usize::from(stays)), (&third, 1)];
-        let before = usage_at_rest();
+fn kill_clients(address: &str) {
+    let third_address = format!("shm:kills-third-{}", std::process::id());
+    let third = start(&third_address, None);
+    let to = connect(&third_address, false).unwrap();
+    let server = start(address, Some(&to));
+    // Over `tcp`, libfabric holds memory until the connection ends.
+    let stays = !address.starts_with(BY_RDMA);
+    let honest = stays.then(|| connect(address, false).unwrap());
+    let honestly = |call: fn(&Client) -> Result<(), String>| match &honest {
+        Some(honest) => call(honest),
+        None => call(&connect(address, false).unwrap()),
+    };
+    honestly(visit).unwrap();
+    assert!(Victim::start(&format!("client 0 {address}")).has_survived());
+    let servers = [(&server, usize::from(stays)), (&third, 1)];
+    let before = usage_at_rest();
+    wait_until_clean(&servers, before);
+    for (number, point) in points().enumerate() {
+        let mut victim = Victim::start(&format!("client {point} {address}"));
+        let has_survived = victim.has_survived();
+        drop(victim);
         wait_until_clean(&servers, before);
-        for point in 1.. {
-            let mut victim = Victim::start(&format!("client {point} {address}"));
-            let has_survived = victim.has_survived(LONG);
-            drop(victim);
-            wait_until_clean(&servers, before);
-            // A whole visit takes longer than all else here.
-            honestly(if has_survived || point % 8 == 0 { visit } else { greet }).unwrap();
-            if has_survived {
-                eprintln!("{address}: {point} points of a client");
-                assert!(point > 100, "{address}: a client passed {point} points");
-                break;
-            }
+        // A whole visit takes longer than all else here.
+        honestly(if has_survived || number % 8 == 0 { visit } else { greet }).unwrap();
+        if has_survived {
+            eprintln!("{address}: {point} points of a client");
+            assert!(point > 100, "{address}: a client passed {point} points");
+            break;
         }
     }
 }
 
-/// Kills servers that pass memory on. Their clients learn of it at once, and the next server has
-/// the same address.
-fn kill_servers() {
+/// Kills servers that pass memory on. Their clients learn of it, and the next server has the same
+/// address.
+fn kill_servers(address: &str) {
     let third_address = format!("shm:kills-third-{}", std::process::id());
     let third = start(&third_address, None);
-    for address in addresses() {
-        let mut before = None;
-        for point in 0.. {
-            let mut victim = Victim::start(&format!("server {point} {address} {third_address}"));
-            // The server may not have begun to listen, or may be dead.
-            let until = Instant::now() + LONG;
-            let visited = loop {
-                match connect(&address, true) {
-                    Ok(client) => break visit(&client),
-                    Err(error) if victim.0.try_wait().unwrap().is_some() => break Err(error),
-                    Err(error) => assert!(Instant::now() < until, "{error}"),
-                }
-            };
-            let has_survived = victim.has_survived(LONG);
-            drop(victim);
-            wait_until_clean(&[(&third, 0)], *before.get_or_insert_with(usage_at_rest));
-            if has_survived {
-                assert_eq!(visited, Ok(()), "{address}: point {point}");
-                if point > 0 {
-                    eprintln!("{address}: {point} points of a server");
-                    assert!(point > 100, "{address}: a server passed {point} points");
-                    break;
-                }
+    let mut before = None;
+    for point in std::iter::once(0).chain(points()) {
+        let mut victim = Victim::start(&format!("server {point} {address} {third_address}"));
+        // The server may not have begun to listen, or may be dead.
+        let visited = wait_for("the server listens, or is dead", || match connect(address, true) {
+            Ok(client) => Some(visit(&client)),
+            Err(error) => victim.0.try_wait().unwrap().map(|_| Err(error)),
+        });
+        let has_survived = victim.has_survived();
+        drop(victim);
+        wait_until_clean(&[(&third, 0)], *before.get_or_insert_with(usage_at_rest));
+        if has_survived {
+            assert_eq!(visited, Ok(()), "{address}: point {point}");
+            if point > 0 {
+                eprintln!("{address}: {point} points of a server");
+                assert!(point > 100, "{address}: a server passed {point} points");
+                break;
             }
         }
     }
@@ -347,18 +321,67 @@ fn play(part: &str) {
             let _ = std::io::stdin().read(&mut [0]);
             drop(server);
         }
-        "kill-clients" => kill_clients(),
-        "kill-servers" => kill_servers(),
+        "kill-clients" => kill_clients(address()),
+        "kill-servers" => kill_servers(address()),
         part => panic!("unknown part {part}"),
     }
 }
 
-/// Every process is one of its own, so that nothing else opens descriptors there.
+/// Plays a part, if this process was started for one.
 #[test]
-fn processes_are_killed_at_every_point() {
+fn other() {
     if let Ok(part) = std::env::var(PART) {
-        return play(&part);
+        play(&part);
     }
-    let mut walks = ["kill-clients 0", "kill-servers 0"].map(Victim::start);
-    walks.iter_mut().for_each(|walk| assert!(walk.has_survived(10 * LONG), "a walk was killed"));
+}
+
+/// Every process is one of its own, so that nothing else opens descriptors there.
+fn kill_at_points(part: &str, address: &str) {
+    assert!(Victim::start(&format!("{part} 0 {address}")).has_survived(), "the test was killed");
+}
+
+fn shm() -> String {
+    format!("shm:kills-{}", std::process::id())
+}
+
+fn tcp() -> String {
+    format!("tcp://127.0.0.1:{}", free_port())
+}
+
+#[test]
+fn killed_clients_leave_nothing_behind() {
+    kill_at_points("kill-clients", &shm());
+}
+
+#[test]
+fn killed_servers_give_way_to_others() {
+    kill_at_points("kill-servers", &shm());
+}
+
+mod deep {
+    use super::*;
+
+    #[test]
+    fn killed_clients_leave_nothing_behind_over_tcp() {
+        kill_at_points("kill-clients", &tcp());
+    }
+
+    #[test]
+    fn killed_servers_give_way_to_others_over_tcp() {
+        kill_at_points("kill-servers", &tcp());
+    }
+
+    #[test]
+    fn killed_clients_leave_nothing_behind_over_rdma() {
+        if !is_left_out("fabric") {
+            kill_at_points("kill-clients", &format!("{BY_RDMA}{}", tcp()));
+        }
+    }
+
+    #[test]
+    fn killed_servers_give_way_to_others_over_rdma() {
+        if !is_left_out("fabric") {
+            kill_at_points("kill-servers", &format!("{BY_RDMA}{}", tcp()));
+        }
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use farside_sys::process::Origin;
 
 use crate::area::Area;
-use crate::link::lock;
+use crate::lock::lock;
 
 /// Where memory can be lent to calls: see [`scope`].
 #[derive(Debug)]

@@ -28,10 +28,10 @@
 //!
 //! | room | contents |
 //! |---|---|
-//! | [`Address`], `frame`, `table`, `area`, `segments` | names of servers; headers; numbers that peers repeat; memory that is accessed for a peer; that of a peer |
-//! | `path` | what carries frames: shared memory, TCP, a simulated network; [`Rdma`] for bulk data |
-//! | `link` | one connection: exposed memory, transfers, waiting |
-//! | `remote`, `relay`, `lent` | memory of the peer; passing it on to a third party; memory that a program lends |
+//! | [`Address`], `frame`, `table`, `segments` | names of servers; headers; numbers that peers repeat; memory of a peer, described |
+//! | `lock`, `allocated`, `path` | memory that peers map; what carries frames: shared memory, TCP, a simulated network; [`Rdma`] for bulk data |
+//! | `patience`, `area`, `link` | how long threads wait; memory that is accessed for a peer; one connection: exposed memory, transfers, waiting |
+//! | `remote`, `relay`, `lent`, `memory` | memory of the peer; passing it on to a third party; memory that a program lends, or allocates |
 //! | `greeting`, `socket`, `door`, `dial` | how a connection begins |
 //! | [`bulk`], [`Stream`], [`Raw`], `call`, `service`, `answer` | what handlers see, and what travels |
 //! | [`server`], `client` | the two ends |
@@ -43,6 +43,7 @@ pub use farside_wire as wire;
 pub use farside_wire::Wire;
 
 mod address;
+mod allocated;
 #[forbid(unsafe_code)]
 mod answer;
 mod area;
@@ -72,8 +73,10 @@ mod kills {
 }
 mod lent;
 mod link;
+mod lock;
 mod memory;
 mod path;
+mod patience;
 #[forbid(unsafe_code)]
 mod peer;
 #[cfg(test)]
@@ -95,6 +98,8 @@ mod socket;
 #[forbid(unsafe_code)]
 mod stream;
 mod table;
+#[cfg(test)]
+mod testing;
 #[cfg(feature = "tokio")]
 mod watched;
 

@@ -17,7 +17,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io::IoSliceMut;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
 use std::task::{Poll, Waker as Task};
 use std::time::Duration;
 
@@ -29,13 +29,14 @@ pub(crate) use self::registered::Local;
 pub use self::transfer::TransferError;
 pub(crate) use self::transfer::{Fetching, How, in_thread};
 pub(crate) use self::unsent::Unsent;
-pub(crate) use self::waiting::{Cancellation, Patience, WaitEnd, follow_turns};
-use crate::area::{Area, FillError, Refusal};
+pub(crate) use self::waiting::follow_turns;
+use crate::allocated::{Allocated, Sharer};
+use crate::area::{Area, Asker, FillError, PassedOn, Refusal, Request};
 use crate::frame::{AFTER_READS, BODY_BYTES_MAX, Fetch, HEAD_BYTES, Head, Kind, PIECE_BYTES, Take};
-use crate::memory::Allocated;
+use crate::lock::lock;
 use crate::path::shm::SHARED_MAX;
-use crate::path::{LinkEnd, Path};
-use crate::relay::{Relay, Request};
+use crate::path::{Frames, LinkEnd, Path};
+use crate::patience::{Patience, WaitEnd, WaitedOn};
 use crate::segments::Segments;
 use crate::table::{Table, index};
 
@@ -49,10 +50,6 @@ const BACKLOG_BYTES_MAX: usize = 2 << 20;
 const DEFERRED_MAX: usize = 4096;
 /// The most frames that one step receives, so that other connections get their turn.
 const FRAMES_PER_STEP: usize = 64;
-
-pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// What handles the frames that are not about memory.
 pub(crate) trait Upper: Send + Sync {
@@ -383,7 +380,8 @@ impl Link {
             Kind::Share => {
                 let share = decode(body)?;
                 if let Some(rdma) = self.path.rdma() {
-                    rdma.learn(self, head.id, &share);
+                    let link: Weak<Self> = Arc::downgrade(self);
+                    rdma.learn(link, head.id, &share);
                 }
             }
             Kind::Forgotten => {
@@ -470,7 +468,7 @@ impl Link {
         let (direct, rdma) = (self.path.direct(), self.path.rdma());
         let share = |number| match (direct, rdma) {
             (Some(direct), _) => direct.share(number, &memory.mapping),
-            (None, Some(rdma)) => rdma.share(self, number, memory),
+            (None, Some(rdma)) => rdma.share(&**self, number, memory),
             (None, None) => false,
         };
         let mut shares = lock(&self.shares);
@@ -484,15 +482,9 @@ impl Link {
         }
         shares.last_number = number;
         shares.known.push((Arc::downgrade(memory), number));
-        memory.is_shared(self, number);
+        let sharer: Weak<Self> = Arc::downgrade(self);
+        memory.is_shared(sharer, number);
         Some(number)
-    }
-
-    /// Tells the peer that shared memory is gone.
-    pub(crate) fn forget(&self, number: u64) {
-        lock(&self.shares).known.retain(|(_, known)| *known != number);
-        // A link that has ended has unmapped it.
-        let _ = self.send(Head::new(Kind::Forget, number), &[]);
     }
 
     /// The number of exposed areas and operations.
@@ -506,9 +498,9 @@ impl Link {
 
     fn data_arrived(self: &Arc<Self>, head: Head, body: &[u8]) {
         let area = self.area(head.id);
-        if let Some(relay) = relay_of(&area) {
+        if let Some(memory) = passed_on(&area) {
             let write = Request::Write { offset: head.value, bytes: body.to_vec() };
-            return relay.accept(self, head.id, write);
+            return memory.accept(self.clone(), head.id, write);
         }
         let done = area.and_then(|area| area.copy_in(head.value, body));
         let mut table = lock(&self.exposed);
@@ -533,8 +525,8 @@ impl Link {
 
     fn settle(self: &Arc<Self>, head: Head) -> Result<(), LinkEnd> {
         let area = self.area(head.value);
-        if let Some(relay) = relay_of(&area) {
-            relay.accept(self, head.value, Request::Settle { operation: head.id });
+        if let Some(memory) = passed_on(&area) {
+            memory.accept(self.clone(), head.value, Request::Settle { operation: head.id });
             return Ok(());
         }
         // Only the area can say whether it is still there.
@@ -546,13 +538,8 @@ impl Link {
     }
 
     /// Ends an operation of the peer.
-    pub(crate) fn acknowledge(&self, operation: u64, done: Result<(), u8>) -> Result<(), LinkEnd> {
+    fn acknowledge(&self, operation: u64, done: Result<(), u8>) -> Result<(), LinkEnd> {
         self.send(Head::new(Kind::Ack, operation).with_status(done.err().unwrap_or(0)), &[])
-    }
-
-    /// Whether the peer may still access the memory.
-    pub(crate) fn is_exposed(&self, number: u64) -> bool {
-        lock(&self.exposed).get(number).is_some()
     }
 
     fn operation_ended(&self, number: u64, status: u8) {
@@ -594,8 +581,8 @@ impl Link {
 
     fn serve_fetch(self: &Arc<Self>, number: u64, fetch: &Fetch) -> Result<(), LinkEnd> {
         let area = self.area(number);
-        if let Some(relay) = relay_of(&area) {
-            relay.accept(self, number, Request::Fetch(*fetch));
+        if let Some(memory) = passed_on(&area) {
+            memory.accept(self.clone(), number, Request::Fetch(*fetch));
             return Ok(());
         }
         let sent = area.map_err(status_of).and_then(|area| self.send_pieces(&area, fetch));
@@ -627,8 +614,8 @@ impl Link {
 
     fn serve_take(self: &Arc<Self>, head: Head, take: Take) -> Result<(), LinkEnd> {
         let area = self.area(head.id);
-        if let Some(relay) = relay_of(&area) {
-            relay.accept(self, head.id, Request::Take { offset: head.value, take });
+        if let Some(memory) = passed_on(&area) {
+            memory.accept(self.clone(), head.id, Request::Take { offset: head.value, take });
             return Ok(());
         }
         let taken = area
@@ -638,7 +625,7 @@ impl Link {
     }
 
     /// Reads memory that the peer offers. `fill` gets the number of bytes, and what reads them.
-    pub(crate) fn take(
+    fn take(
         &self,
         take: &Take,
         fill: impl FnOnce(
@@ -662,8 +649,8 @@ impl Link {
     }
 }
 
-fn relay_of(area: &Result<Arc<Area>, Refusal>) -> Option<&Arc<Relay>> {
-    area.as_ref().ok()?.relay()
+fn passed_on(area: &Result<Arc<Area>, Refusal>) -> Option<Arc<dyn PassedOn>> {
+    area.as_ref().ok()?.passed_on().cloned()
 }
 
 fn decode<T: Wire>(body: &[u8]) -> Result<T, LinkEnd> {
@@ -689,6 +676,54 @@ impl Drop for Link {
         if let Some(unsent) = &self.limits.unsent {
             unsent.change(*self.unsent_bytes.get_mut(), 0);
         }
+    }
+}
+
+impl Sharer for Link {
+    fn forget(&self, number: u64) {
+        lock(&self.shares).known.retain(|(_, known)| *known != number);
+        // A link that has ended has unmapped it.
+        let _ = self.send(Head::new(Kind::Forget, number), &[]);
+    }
+}
+
+impl Frames for Link {
+    fn send_frame(&self, head: Head, body: &[&[u8]]) -> Result<(), LinkEnd> {
+        self.send(head, body)
+    }
+}
+
+impl Asker for Link {
+    fn is_exposed(&self, number: u64) -> bool {
+        lock(&self.exposed).get(number).is_some()
+    }
+
+    fn acknowledge(&self, operation: u64, done: Result<(), u8>) -> Result<(), LinkEnd> {
+        self.acknowledge(operation, done)
+    }
+
+    fn send(&self, head: Head, body: &[&[u8]]) -> Result<(), LinkEnd> {
+        self.send(head, body)
+    }
+
+    fn wait_for_room(self: Arc<Self>, patience: &Patience) -> Result<(), WaitEnd> {
+        self.wait(patience, || self.may_go_on().then_some(()))
+    }
+
+    fn take(&self, take: &Take) -> Result<Vec<u8>, u8> {
+        let mut found = Vec::new();
+        self.take(take, |bytes, read| {
+            found.resize(bytes, 0);
+            read(&mut [IoSliceMut::new(&mut found)]).map_err(FillError::Failed)
+        })?;
+        Ok(found)
+    }
+}
+
+impl WaitedOn for Link {
+    fn wake_all(&self) {
+        self.wake_waiting();
+        self.poke_leader();
     }
 }
 

@@ -2,16 +2,15 @@
 
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Arc;
 
 use farside_sys::shm::{Mapping, MemoryPreference, PageKind};
 
 pub use farside_sys::shm::ShmError;
 
+use crate::allocated::Allocated;
 use crate::area::Area;
-use crate::link::{Link, lock};
 use crate::remote::Remote;
-use crate::segments::Segment;
 
 /// Memory for bulk data that is allocated by Farside.
 ///
@@ -42,17 +41,6 @@ use crate::segments::Segment;
 /// 64 such memories mapped; the peer copies others by system calls.
 #[derive(Clone, Debug)]
 pub struct Memory(Arc<Allocated>);
-
-/// The memory behind the handles, or memory that a peer has shared.
-#[derive(Debug)]
-pub(crate) struct Allocated {
-    pub(crate) mapping: Arc<Mapping>,
-    bytes: usize,
-    /// Whether peers may write it if a call lets them.
-    pub(crate) peers_may_write: bool,
-    /// The connections whose peers have it, and its number there.
-    shares: Mutex<Vec<(Weak<Link>, u64)>>,
-}
 
 /// Why memory was not accessed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -128,7 +116,7 @@ impl Mapped {
         if end > self.bytes {
             return Err(wrong);
         }
-        self.memory.check_origin()?;
+        check_origin(&self.memory)?;
         self.memory.mapping.read(self.offset + offset, into).map_err(|_| wrong)
     }
 }
@@ -174,7 +162,7 @@ impl Memory {
     /// [`MemoryError::OutOfRange`].
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), MemoryError> {
         self.check(offset, into.len())?;
-        self.0.check_origin()?;
+        check_origin(&self.0)?;
         self.0.mapping.read(offset, into).map_err(|_| self.out_of_range(offset, into.len()))
     }
 
@@ -184,7 +172,7 @@ impl Memory {
     /// [`MemoryError::OutOfRange`].
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), MemoryError> {
         self.check(offset, from.len())?;
-        self.0.check_origin()?;
+        check_origin(&self.0)?;
         self.0.mapping.write(offset, from).map_err(|_| self.out_of_range(offset, from.len()))
     }
 
@@ -214,39 +202,6 @@ impl Memory {
     }
 }
 
-impl Allocated {
-    pub(crate) fn new(mapping: Mapping, bytes: usize, peers_may_write: bool) -> Self {
-        Self { mapping: Arc::new(mapping), bytes, peers_may_write, shares: Mutex::default() }
-    }
-
-    fn check_origin(&self) -> Result<(), MemoryError> {
-        if self.mapping.is_here() { Ok(()) } else { Err(MemoryError::Forked) }
-    }
-
-    /// The offsets of segments of the memory that are given by their addresses.
-    pub(crate) fn offsets(&self, mut segments: Vec<Segment>) -> Vec<Segment> {
-        let base = self.mapping.base().as_ptr().addr();
-        segments.iter_mut().for_each(|(address, _)| *address -= base);
-        segments
-    }
-
-    /// Notes that the peer of a connection has the memory. It is told when the memory is dropped.
-    pub(crate) fn is_shared(&self, link: &Arc<Link>, number: u64) {
-        let mut shares = lock(&self.shares);
-        shares.retain(|(link, _)| link.strong_count() > 0);
-        shares.push((Arc::downgrade(link), number));
-    }
-}
-
-impl Drop for Allocated {
-    fn drop(&mut self) {
-        if !self.mapping.is_here() {
-            return;
-        }
-        for (link, number) in lock(&self.shares).drain(..) {
-            if let Some(link) = link.upgrade() {
-                link.forget(number);
-            }
-        }
-    }
+fn check_origin(memory: &Allocated) -> Result<(), MemoryError> {
+    if memory.mapping.is_here() { Ok(()) } else { Err(MemoryError::Forked) }
 }

@@ -20,8 +20,8 @@ use std::sync::Arc;
 
 use farside_sys::shm::Mapping;
 
+use crate::allocated::Allocated;
 use crate::frame::Head;
-use crate::memory::Allocated;
 use crate::segments::Segment;
 
 /// Why a connection has ended.
@@ -53,6 +53,15 @@ impl LinkEnd {
     pub(crate) fn protocol(why: impl fmt::Display) -> Self {
         Self::Protocol(why.to_string())
     }
+}
+
+/// What sends frames for memory that this side has of its peer.
+pub(crate) trait Frames: Send + Sync + fmt::Debug {
+    /// Sends a frame, as [`Path::send`] does.
+    ///
+    /// # Errors
+    /// [`LinkEnd`] if the connection has ended.
+    fn send_frame(&self, head: Head, body: &[&[u8]]) -> Result<(), LinkEnd>;
 }
 
 /// One end of a connection.

@@ -3,16 +3,16 @@
 
 use std::net::{TcpListener, TcpStream};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use farside_sys::net::tcp;
+use farside_testbed::{deadline, limit};
 use farside_wire::{Decoder, Wire};
 
 use crate::greeting::{Hello, MAGIC, Mac32, Nonce, Proof, Refusal, Reply, Secret, Side, VERSION, Welcome};
 use crate::socket::{Socket, Stream};
+use crate::testing::{connect, soon_found};
 use crate::{Client, ConnectError, Credentials, Server, Tokens};
 
-const LONG: Duration = Duration::from_secs(60);
 const SECRET: &str = "known to both";
 
 fn credentials() -> Credentials {
@@ -28,20 +28,14 @@ fn server() -> (Server, String) {
 
 fn dial(address: &str) -> Socket {
     let stream = TcpStream::connect(address.trim_start_matches("tcp://")).unwrap();
-    tcp::configure(&stream, LONG).unwrap();
+    tcp::configure(&stream, limit()).unwrap();
     Socket::new(Stream::Tcp(stream))
 }
 
 /// Receives a message, as bytes and decoded.
 fn hear<T: Wire>(socket: &mut Socket) -> T {
-    let until = Instant::now() + LONG;
-    loop {
-        if let Some((bytes, _)) = socket.receive().unwrap() {
-            return farside_wire::decode(Decoder::new(&bytes), 0).unwrap();
-        }
-        assert!(Instant::now() < until, "nothing came in a minute");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    let (bytes, _) = soon_found("a message", || socket.receive().unwrap());
+    farside_wire::decode(Decoder::new(&bytes), 0).unwrap()
 }
 
 fn say<T: Wire>(socket: &Socket, message: &T) {
@@ -54,7 +48,7 @@ fn play(part: impl FnOnce(Socket) + Send + 'static) -> (String, JoinHandle<()>) 
     let address = format!("tcp://{}", listener.local_addr().unwrap());
     let thread = std::thread::spawn(move || {
         let (stream, _) = listener.accept().unwrap();
-        tcp::configure(&stream, LONG).unwrap();
+        tcp::configure(&stream, limit()).unwrap();
         part(Socket::new(Stream::Tcp(stream)));
     });
     (address, thread)
@@ -158,8 +152,8 @@ fn a_client_of_another_version_is_told_both() {
             assert_eq!(hear::<Reply>(&mut socket), Reply::Refused(refusal));
         }
     }
-    assert_eq!(Client::connect(&address, credentials()).unwrap().ping(1), Ok(1));
-    server.shutdown(Instant::now() + LONG).unwrap();
+    assert_eq!(connect(&address, credentials()).ping(1), Ok(1));
+    server.shutdown(deadline()).unwrap();
 }
 
 /// The error of a client names both versions, and it does not try again.
@@ -173,7 +167,7 @@ fn a_server_of_another_version_is_a_typed_error() {
             assert_eq!((hello.magic, hello.version), (MAGIC, VERSION));
             say(&socket, &reply);
         });
-        let error = Client::to(&address, credentials()).unwrap().deadline(LONG).connect().unwrap_err();
+        let error = Client::to(&address, credentials()).unwrap().deadline(limit()).connect().unwrap_err();
         let text = error.to_string();
         assert!(
             text.contains(&format!("version {server} ")) && text.contains(&format!("version {VERSION};")),

@@ -6,13 +6,13 @@
 //! receives for the third party must not wait for the owner, for it serves other calls, too.
 
 use std::collections::VecDeque;
-use std::io::IoSliceMut;
 use std::sync::{Arc, Mutex};
 
-use crate::area::FillError;
+use crate::allocated::Allocated;
+use crate::area::{Area, Asker, PassedOn, Request};
 use crate::frame::{Fetch, Head, Kind, PIECE_BYTES, Take};
-use crate::link::{CROWDED, FETCH_BYTES_MAX, GONE, Link, OUT_OF_RANGE, READ_ONLY, TransferError, follow_turns, lock};
-use crate::memory::Allocated;
+use crate::link::{CROWDED, FETCH_BYTES_MAX, GONE, OUT_OF_RANGE, READ_ONLY, TransferError, follow_turns};
+use crate::lock::lock;
 use crate::path::LinkEnd;
 use crate::remote::Remote;
 use crate::segments::Segments;
@@ -42,86 +42,16 @@ struct State {
 /// A request of the third party, its connection, and the number of the memory there.
 #[derive(Debug)]
 struct Job {
-    link: Arc<Link>,
+    asker: Arc<dyn Asker>,
     number: u64,
     request: Request,
 }
 
-/// What a third party asks for.
-#[derive(Debug)]
-pub(crate) enum Request {
-    /// Bytes of the memory.
-    Fetch(Fetch),
-    /// Bytes for the memory.
-    Write { offset: u64, bytes: Vec<u8> },
-    /// An answer when all earlier bytes are in place.
-    Settle { operation: u64 },
-    /// To read memory of the third party, for the memory.
-    Take { offset: u64, take: Take },
-}
-
 impl Relay {
-    pub(crate) fn new(remote: Arc<Remote>) -> Self {
-        Self { remote, state: Mutex::default() }
-    }
-
-    /// The memory, if this process maps it. The third party may map it as well.
-    pub(crate) fn mapping(&self) -> Option<Arc<Allocated>> {
-        self.remote.mapping()
-    }
-
-    /// The connection of the owner, if this thread alone receives for it at the moment.
-    pub(crate) fn link_led_here(&self) -> Option<&Arc<Link>> {
-        Some(&self.remote.link).filter(|link| link.is_led_here())
-    }
-
-    pub(crate) fn segments(&self) -> &Segments {
-        &self.remote.segments
-    }
-
-    /// Copies bytes, if the owner need not be asked.
-    pub(crate) fn copy_out(&self, offset: u64, into: &mut [u8]) -> Option<()> {
-        self.check(offset, into.len() as u64).ok()?;
-        self.remote.pull_alone(offset, into)?.ok()
-    }
-
-    /// Does what the third party asks for, at once or when the owner has answered.
-    pub(crate) fn accept(self: &Arc<Self>, link: &Arc<Link>, number: u64, request: Request) {
-        let mut state = lock(&self.state);
-        let mut job = Job { link: link.clone(), number, request };
-        // In a server in turns, this thread alone receives for the owner while it is in a handler.
-        let may_wait = self.link_led_here().is_some();
-        if !state.is_running && job.run(self, may_wait, &mut state.failure) {
-            return;
-        }
-        let bytes = job.bytes();
-        if state.waiting.len() >= WAITING_MAX || state.waiting_bytes + bytes > WAITING_BYTES_MAX {
-            return job.refuse(CROWDED, &mut state.failure);
-        }
-        state.waiting_bytes += bytes;
-        match (state.waiting.back_mut(), &mut job.request) {
-            // A block of a push arrives in pieces. It goes on as one.
-            (
-                Some(Job { request: Request::Write { offset, bytes }, number: last, .. }),
-                Request::Write { offset: next, bytes: more },
-            ) if *last == number
-                && bytes.len() + more.len() <= FETCH_BYTES_MAX as usize
-                && offset.checked_add(bytes.len() as u64) == Some(*next) =>
-            {
-                bytes.append(more);
-            }
-            _ => state.waiting.push_back(job),
-        }
-        if !state.is_running {
-            let relay = self.clone();
-            state.is_running =
-                std::thread::Builder::new().name("farside rpc relay".into()).spawn(move || relay.work()).is_ok();
-            if !state.is_running {
-                let State { waiting, waiting_bytes, failure, .. } = &mut *state;
-                *waiting_bytes = 0;
-                waiting.drain(..).for_each(|job| job.refuse(CROWDED, failure));
-            }
-        }
+    /// Passes memory on, as an area.
+    pub(crate) fn area(remote: Arc<Remote>) -> Area {
+        let (bytes, may_write) = (remote.memory.bytes, remote.memory.may_write);
+        Area::passing_on(bytes, may_write, Arc::new(Self { remote, state: Mutex::default() }))
     }
 
     /// Does what waits.
@@ -132,7 +62,7 @@ impl Relay {
             state.waiting_bytes -= job.bytes();
             let mut failure = state.failure;
             drop(state);
-            if job.link.is_exposed(job.number) {
+            if job.asker.is_exposed(job.number) {
                 job.run(self, true, &mut failure);
             } else {
                 // The call to the third party is over. The memory may be passed on once more.
@@ -181,6 +111,67 @@ impl Relay {
     }
 }
 
+impl PassedOn for Relay {
+    fn mapping(&self) -> Option<Arc<Allocated>> {
+        self.remote.mapping()
+    }
+
+    fn segments(&self) -> &Segments {
+        &self.remote.segments
+    }
+
+    fn copy_out(&self, offset: u64, into: &mut [u8]) -> Option<()> {
+        self.check(offset, into.len() as u64).ok()?;
+        self.remote.pull_alone(offset, into)?.ok()
+    }
+
+    fn is_led_here(&self) -> bool {
+        self.remote.link.is_led_here()
+    }
+
+    fn look(&self) {
+        self.remote.link.look();
+    }
+
+    fn accept(self: Arc<Self>, asker: Arc<dyn Asker>, number: u64, request: Request) {
+        let mut state = lock(&self.state);
+        let mut job = Job { asker, number, request };
+        // In a server in turns, this thread alone receives for the owner while it is in a handler.
+        let may_wait = self.is_led_here();
+        if !state.is_running && job.run(&self, may_wait, &mut state.failure) {
+            return;
+        }
+        let bytes = job.bytes();
+        if state.waiting.len() >= WAITING_MAX || state.waiting_bytes + bytes > WAITING_BYTES_MAX {
+            return job.refuse(CROWDED, &mut state.failure);
+        }
+        state.waiting_bytes += bytes;
+        match (state.waiting.back_mut(), &mut job.request) {
+            // A block of a push arrives in pieces. It goes on as one.
+            (
+                Some(Job { request: Request::Write { offset, bytes }, number: last, .. }),
+                Request::Write { offset: next, bytes: more },
+            ) if *last == number
+                && bytes.len() + more.len() <= FETCH_BYTES_MAX as usize
+                && offset.checked_add(bytes.len() as u64) == Some(*next) =>
+            {
+                bytes.append(more);
+            }
+            _ => state.waiting.push_back(job),
+        }
+        if !state.is_running {
+            let relay = self.clone();
+            state.is_running =
+                std::thread::Builder::new().name("farside rpc relay".into()).spawn(move || relay.work()).is_ok();
+            if !state.is_running {
+                let State { waiting, waiting_bytes, failure, .. } = &mut *state;
+                *waiting_bytes = 0;
+                waiting.drain(..).for_each(|job| job.refuse(CROWDED, failure));
+            }
+        }
+    }
+}
+
 impl Job {
     /// The bytes that it holds.
     fn bytes(&self) -> usize {
@@ -189,13 +180,13 @@ impl Job {
 
     /// Does what is asked for. Returns false if the owner must be asked, and this may not wait.
     fn run(&mut self, relay: &Relay, may_wait: bool, failure: &mut Option<u8>) -> bool {
-        let Self { link, request, .. } = self;
+        let Self { asker, request, .. } = self;
         let refused = failure.map_or(Ok(()), Err);
         // A connection that has ended needs no answer.
         let _ = match request {
             Request::Fetch(fetch) => match relay.read(fetch.offset, fetch.bytes, may_wait) {
-                Some(Ok(found)) => send(link, relay, fetch, &found, may_wait),
-                Some(Err(status)) => link.acknowledge(fetch.into, Err(status)),
+                Some(Ok(found)) => send(asker, relay, fetch, &found, may_wait),
+                Some(Err(status)) => asker.acknowledge(fetch.into, Err(status)),
                 None => return false,
             },
             Request::Write { .. } if refused.is_err() => Ok(()),
@@ -206,21 +197,15 @@ impl Job {
                 }
                 None => return false,
             },
-            Request::Settle { operation } => link.acknowledge(*operation, refused),
+            Request::Settle { operation } => asker.acknowledge(*operation, refused),
             // The bytes are written without a word of the owner, or by a thread that may wait.
             Request::Take { .. } if !may_wait && !relay.mapping().is_some_and(|memory| memory.mapping.may_write()) => {
                 return false;
             }
             Request::Take { offset, take } => {
-                let mut found = Vec::new();
-                let taken = refused.and_then(|()| {
-                    link.take(take, |bytes, read| {
-                        found.resize(bytes, 0);
-                        read(&mut [IoSliceMut::new(&mut found)]).map_err(FillError::Failed)
-                    })
-                });
-                let written = taken.and_then(|()| relay.write(*offset, &found, may_wait).unwrap_or(Err(GONE)));
-                link.acknowledge(take.operation, written)
+                let taken = refused.and_then(|()| asker.take(take));
+                let write = |found: Vec<u8>| relay.write(*offset, &found, may_wait).unwrap_or(Err(GONE));
+                asker.acknowledge(take.operation, taken.and_then(write))
             }
         };
         true
@@ -236,25 +221,25 @@ impl Job {
             }
             Request::Fetch(Fetch { into: operation, .. })
             | Request::Settle { operation }
-            | Request::Take { take: Take { operation, .. }, .. } => self.link.acknowledge(operation, Err(status)),
+            | Request::Take { take: Take { operation, .. }, .. } => self.asker.acknowledge(operation, Err(status)),
         };
     }
 }
 
 /// Sends bytes that were asked for.
-fn send(link: &Arc<Link>, relay: &Relay, fetch: &Fetch, found: &[u8], may_wait: bool) -> Result<(), LinkEnd> {
+fn send(asker: &Arc<dyn Asker>, relay: &Relay, fetch: &Fetch, found: &[u8], may_wait: bool) -> Result<(), LinkEnd> {
     // A thread that receives for the third party must not wait for room.
     if may_wait && !relay.remote.link.is_led_here() {
         // A third party that takes nothing holds up its own transfers, and fills no memory.
-        let room = link.wait(&relay.remote.patience(), || link.may_go_on().then_some(()));
+        let room = asker.clone().wait_for_room(&relay.remote.patience());
         if room.is_err() {
-            return link.acknowledge(fetch.into, Err(GONE));
+            return asker.acknowledge(fetch.into, Err(GONE));
         }
     }
     let pieces = found.chunks(PIECE_BYTES).zip((0..).step_by(PIECE_BYTES));
     pieces.into_iter().try_for_each(|(piece, at)| {
         let head = Head::new(Kind::Data, fetch.into).with_value(fetch.into_offset.wrapping_add(at));
-        link.send(head, &[piece])
+        asker.send(head, &[piece])
     })
 }
 

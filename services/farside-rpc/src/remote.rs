@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use farside_wire::Wire;
 use farside_wire::check::MessageKind;
 
+use crate::allocated::Allocated;
 use crate::area::Area;
-use crate::call::Call;
 use crate::frame::{Head, Kind};
-use crate::link::{Fetching, How, Link, Local, Patience, TransferError, in_thread};
-use crate::memory::Allocated;
+use crate::link::{Fetching, How, Link, Local, TransferError, in_thread};
 use crate::path::Direct;
 use crate::path::rdma::PeerMemory;
+use crate::patience::Patience;
 use crate::segments::{self, Segments};
 use crate::table::index;
 
@@ -52,7 +52,7 @@ pub(crate) struct Remote {
 #[derive(Clone, Debug)]
 pub(crate) enum Holder {
     /// The handler of a call, until the call ends.
-    Handler(Call),
+    Handler(Patience),
     /// The caller that got it in a result, until it releases it.
     Caller {
         /// The time that each access has.
@@ -65,7 +65,7 @@ pub(crate) enum Holder {
 impl Remote {
     pub(crate) fn patience(&self) -> Patience {
         match &self.holder {
-            Holder::Handler(call) => call.patience(),
+            Holder::Handler(call) => call.clone(),
             Holder::Caller { time, .. } => Patience::until(Instant::now() + *time),
         }
     }
@@ -165,7 +165,7 @@ impl Remote {
     /// Whether the peer still holds the memory ready.
     pub(crate) fn is_valid(&self) -> bool {
         let is_wanted = match &self.holder {
-            Holder::Handler(call) => !call.is_cancelled() && self.link.end().is_none(),
+            Holder::Handler(call) => !call.is_over() && self.link.end().is_none(),
             Holder::Caller { .. } => self.link.look(),
         };
         let is_there = |direct: &dyn Direct| direct.is_marked(index(self.memory.number), self.memory.number);
@@ -236,8 +236,8 @@ fn describe<'a>(link: &Arc<Link>, areas: impl Iterator<Item = &'a Arc<Area>>, is
             let is_registered = bytes >= RDMA_BYTES_MIN as u64 && link.path().rdma().is_some();
             let is_shared = is_direct || inline.is_none() && is_registered;
             let shared = area.allocated().filter(|_| is_shared).and_then(|memory| Some((link.share(&memory)?, memory)));
-            let segments = match (&shared, area.relay()) {
-                (Some(_), Some(relay)) => relay.segments().pack(segments_left),
+            let segments = match (&shared, area.passed_on()) {
+                (Some(_), Some(memory)) => memory.segments().pack(segments_left),
                 (Some((_, memory)), None) => segments::pack(memory.offsets(area.segments()), segments_left),
                 // The third party cannot read the owner's memory by itself.
                 (None, Some(_)) => None,
@@ -340,7 +340,7 @@ pub(crate) fn pull_described(
 pub(crate) async fn pull_described_async(
     link: Arc<Link>,
     memory: Description,
-    call: Call,
+    call: Patience,
 ) -> Result<Vec<u8>, TransferError> {
     let segments = Segments::unpack(&memory.segments).unwrap_or_default();
     let room = room_for(memory.bytes)?;

@@ -2,15 +2,16 @@
 //! random bytes into the memory of a connection.
 
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farside_sys::net::{Listener, MessageSocket, Waker};
 use farside_sys::shm::{Mapping, MemoryPreference};
+use farside_testbed::{deadline, limit, scaled, wait_until};
 use farside_wire::{Decoder, Wire};
 
 use crate::answer::{self, WITH_MEMORY};
 use crate::bulk::{Bulk, Read, Write};
-use crate::dial::{Ways, dial};
+use crate::dial::Ways;
 use crate::door::abstract_name;
 use crate::frame::{Fetch, Head, Kind, Take};
 use crate::greeting::{Hello, MAGIC, Proof, Reply, VERSION, Welcome};
@@ -21,9 +22,8 @@ use crate::path::shm::{Offer, ShmPath, Wakers};
 use crate::remote::Description;
 use crate::segments::{self, Segment};
 use crate::socket::{Socket, Stream};
+use crate::testing::{connect, dialled, soon_found};
 use crate::{CallError, Client, Credentials, Handling, Never, Server, Service};
-
-const LONG: Duration = Duration::from_secs(60);
 
 fn start(what: &str) -> (Server, String) {
     let text = |error: crate::TransferError| error.to_string();
@@ -49,12 +49,12 @@ fn call(path: &dyn Path, id: u64, procedure: u32, memory: &Description) -> Resul
     let mut head = Head::new(Kind::Call, id).with_value(60_000_000).with_status(WITH_MEMORY);
     head.procedure = procedure;
     path.send(head, &[&farside_wire::encode(&(vec![memory.clone()], 0_u32), Vec::new())]).unwrap();
-    let until = Instant::now() + LONG;
     loop {
-        let mut found = None;
-        path.receive(&mut Vec::new(), 1, &mut |head, body| found = Some((head, body.to_vec()))).unwrap();
-        assert!(Instant::now() < until, "no answer in a minute: {memory:?}");
-        let Some((head, body)) = found else { continue };
+        let (head, body) = soon_found("an answer", || {
+            let mut found = None;
+            path.receive(&mut Vec::new(), 1, &mut |head, body| found = Some((head, body.to_vec()))).unwrap();
+            found
+        });
         let refuse = |operation, status| path.send(Head::new(Kind::Ack, operation).with_status(status), &[]).unwrap();
         match head.kind {
             Kind::Answer => return answer::read(head.status, Decoder::new(&body)),
@@ -76,9 +76,7 @@ fn wrong_descriptions_are_typed_errors() {
     const MARKED: u64 = 1 << 32 | 3;
     const UNMARKED: u64 = 1 << 32 | 4;
     let (server, address) = start("described");
-    let until = Instant::now() + LONG;
-    let (path, _) =
-        dial(server.addresses().first().unwrap(), &Credentials::own_user(), &Ways::default(), until).unwrap();
+    let (path, _) = dialled(&server.addresses()[0], &Credentials::own_user(), &Ways::default());
     let [pull, push] = ["target/0/pull", "target/0/push"].map(|name| procedure(&server, name));
     let own = vec![5_u8; 10_000];
     let place = own.as_ptr().expose_provenance();
@@ -134,21 +132,14 @@ fn wrong_descriptions_are_typed_errors() {
     assert!(matches!(&error, CallError::Service(text) if text.contains("0..100 is not inside")), "{error}");
 
     assert_eq!(try_it(pull, &here(10_000)), Ok(10_000), "the connection still works");
-    assert_eq!(Client::connect(&address, Credentials::own_user()).unwrap().ping(1), Ok(1));
+    assert_eq!(connect(&address, Credentials::own_user()).ping(1), Ok(1));
     drop(path);
-    server.shutdown(Instant::now() + LONG).unwrap();
+    server.shutdown(deadline()).unwrap();
 }
 
 /// Receives a message of a greeting.
 fn hear(socket: &mut Socket) -> (Vec<u8>, Option<std::os::fd::OwnedFd>) {
-    let until = Instant::now() + LONG;
-    loop {
-        if let Some(received) = socket.receive().unwrap() {
-            return received;
-        }
-        assert!(Instant::now() < until, "nothing came in a minute");
-        std::thread::yield_now();
-    }
+    soon_found("a message", || socket.receive().unwrap())
 }
 
 /// Connects, and keeps another mapping of the connection's memory, and what wakes the server.
@@ -179,14 +170,14 @@ fn connect_to_scribble(address: &str) -> (ShmPath, Mapping, Waker) {
 #[test]
 fn scribbles_in_shared_memory_harm_their_connection_alone() {
     let (server, address) = start("scribbled");
-    let honest = Client::connect(&address, Credentials::own_user()).unwrap();
+    let honest = connect(&address, Credentials::own_user());
     let echo = honest.procedure::<u64, u64, Never>("target", 0, "echo");
     let pull = procedure(&server, "target/0/pull");
     let own = vec![5_u8; 5_000];
-    let mut random = random();
+    let mut random = random(0);
     let mut next = |below: usize| random() as usize % below;
     let mut ended = 0;
-    for round in 0..200_u64 {
+    for round in 0..scaled(200) {
         let (path, memory, waker) = connect_to_scribble(&address);
         path.direct().unwrap().set_mark(3, 1 << 32 | 3);
         // Doorbells, control blocks, marks, the start of the first ring, or anything.
@@ -211,27 +202,17 @@ fn scribbles_in_shared_memory_harm_their_connection_alone() {
         ended += usize::from(server.connection_count() == 1);
         drop(path);
     }
-    let until = Instant::now() + LONG;
-    while server.connection_count() > 1 || !server.dump().calls.is_empty() {
-        assert!(Instant::now() < until, "a connection is kept: {:#?}", server.dump());
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    let is_clean = || server.connection_count() == 1 && server.dump().calls.is_empty();
+    wait_until("the server forgets the connections", is_clean);
     assert!(ended > 0, "no connection was ended");
     assert_eq!(echo.call(&1), Ok(1));
     drop((honest, echo));
-    server.shutdown(until).unwrap();
+    server.shutdown(deadline()).unwrap();
 }
 
 /// Accepts a client in the same way, as [`connect_to_scribble`] connects to a server.
 fn accept_to_scribble(listener: &Listener) -> (ShmPath, Mapping, Waker) {
-    let until = Instant::now() + LONG;
-    let socket = loop {
-        match listener.accept() {
-            Ok(socket) => break socket,
-            Err(error) => assert!(Instant::now() < until, "no client comes: {error}"),
-        }
-        std::thread::yield_now();
-    };
+    let socket = soon_found("a client", || listener.accept().ok());
     let mut socket = Socket::new(Stream::Unix(socket));
     let say = |socket: &Socket, message: &Reply, fd| socket.send(&farside_wire::encode(message, Vec::new()), fd);
     hear(&mut socket);
@@ -259,14 +240,14 @@ fn accept_to_scribble(listener: &Listener) -> (ShmPath, Mapping, Waker) {
 fn scribbles_of_a_server_are_errors_of_its_client() {
     let name = format!("scribbling-{}", std::process::id());
     let listener = Listener::bind(&abstract_name(&name)).unwrap();
-    let mut random = random();
+    let mut random = random(0);
     let mut next = |below: usize| random() as usize % below;
     let mut failed = 0;
-    for round in 0..50 {
+    for round in 0..scaled(30) as usize {
         std::thread::scope(|scope| {
             let client = scope.spawn(|| {
                 let connect = Client::to(format!("shm:{name}"), Credentials::own_user()).unwrap().once();
-                let client = connect.deadline(LONG).connect().unwrap().deadline(Duration::from_millis(100));
+                let client = connect.deadline(limit()).connect().unwrap().deadline(Duration::from_millis(100));
                 (0..10).filter(|number| client.ping(*number).is_err()).count()
             });
             let (path, memory, waker) = accept_to_scribble(&listener);

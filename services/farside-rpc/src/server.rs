@@ -39,7 +39,8 @@ pub use self::turns::{Monitor, Turns};
 use crate::address::{Address, AddressError};
 use crate::door::{Door, Policy};
 use crate::greeting::{Nearby, Tokens};
-use crate::link::{Limits, Unsent, lock};
+use crate::link::{Limits, Unsent};
+use crate::lock::lock;
 use crate::path::rdma::{Rdma, RdmaDoor};
 use crate::service::Service;
 

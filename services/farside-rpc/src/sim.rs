@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::client::{Client, Receiver};
 use crate::greeting::Welcome;
-use crate::link::lock;
+use crate::lock::lock;
 pub use crate::path::simulated::Profile;
 use crate::path::simulated::{Network, Run};
 use crate::peer::Peer;

@@ -13,14 +13,14 @@ use std::fmt;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
-use std::task::Poll;
+use std::task::{Poll, Waker};
 
 use farside_wire::{Beside, Decoder, Encoder, Schema, Wire, WireError, travels_beside};
 
+use crate::answer::{DONE, MORE};
 use crate::bulk::Received;
-use crate::client::Incoming;
-use crate::error::{CallError, Never};
-use crate::link::lock;
+use crate::error::{CallError, Never, RESULT};
+use crate::lock::lock;
 
 /// The number of frames with items that a server sends before the caller consumed any.
 pub(crate) const WINDOW: u64 = 16;
@@ -166,13 +166,98 @@ impl<T: Wire> Beside for Stream<T> {
     fn decode(input: &mut Decoder<'_>) -> Result<Self, WireError> {
         let index = u32::decode(input)?;
         let received: &Received = input.context().ok_or_else(WireError::other_type::<Self>)?;
-        let incoming = lock(&received.stream).take().filter(|_| index != u32::MAX);
+        let incoming = Incoming::of(received).filter(|_| index != u32::MAX);
         let incoming = incoming.ok_or_else(|| WireError::invalid::<Self>(index))?;
-        Ok(Self { side: Side::Caller(Some(Box::new(incoming))) })
+        Ok(Self { side: Side::Caller(Some(incoming)) })
     }
 }
 
 travels_beside!([T: Wire] Stream<T>);
+
+/// A frame of items, or one that ends a stream.
+#[derive(Debug)]
+pub(crate) struct ItemFrame {
+    pub(crate) status: u8,
+    /// The number of items.
+    pub(crate) count: u64,
+    pub(crate) body: Vec<u8>,
+}
+
+/// Where a caller gets the frames of a stream.
+pub(crate) trait ItemFrames: Send {
+    /// Waits for the next frame. Its status is [`MORE`] or [`DONE`].
+    ///
+    /// # Errors
+    /// [`CallError`], also if the server says why the stream has failed.
+    fn next_frame(&mut self) -> Result<ItemFrame, CallError<Never>>;
+
+    /// Ready when a frame has arrived, or none will.
+    fn poll_arrived(&mut self, task: &Waker) -> Poll<()>;
+}
+
+/// A stream of results, as its caller receives it. Dropping it cancels its call.
+pub(crate) struct Incoming {
+    frames: Box<dyn ItemFrames>,
+    /// The frame whose items are given out. Its count is that of the items left.
+    frame: ItemFrame,
+    /// Where its next item begins.
+    at: usize,
+}
+
+impl Incoming {
+    pub(crate) fn new(frames: Box<dyn ItemFrames>) -> Self {
+        Self { frames, frame: ItemFrame { status: MORE, count: 0, body: Vec::new() }, at: 0 }
+    }
+
+    /// Takes the stream that came with a result.
+    pub(crate) fn of(received: &Received) -> Option<Box<Self>> {
+        lock(&received.stream).take()?.downcast().ok()
+    }
+
+    /// The next item, or `None` at the end of the stream.
+    fn next<T: Wire>(&mut self) -> Result<Option<T>, CallError<Never>> {
+        if !self.has_next()? {
+            return Ok(None);
+        }
+        let mut input = Decoder::new(&self.frame.body[self.at..]);
+        let item = T::decode(&mut input).map_err(|error| CallError::undecodable(RESULT, &error))?;
+        self.at = self.frame.body.len() - input.remaining();
+        self.frame.count -= 1;
+        Ok(Some(item))
+    }
+
+    /// Several encoded items at once, and their number. `None` at the end of the stream.
+    pub(crate) fn next_encoded(&mut self) -> Result<Option<(u64, Vec<u8>)>, CallError<Never>> {
+        if !self.has_next()? {
+            return Ok(None);
+        }
+        let items = self.frame.body.split_off(self.at);
+        self.frame.body.clear();
+        self.at = 0;
+        Ok(Some((std::mem::take(&mut self.frame.count), items)))
+    }
+
+    /// Waits for an item. Returns whether there is one.
+    fn has_next(&mut self) -> Result<bool, CallError<Never>> {
+        while self.frame.count == 0 {
+            match self.frame.body.len() - self.at {
+                0 if self.frame.status == DONE => return Ok(false),
+                0 => (self.frame, self.at) = (self.frames.next_frame()?, 0),
+                left => {
+                    let cause = format!("{left} bytes are left over after the items of a frame");
+                    return Err(CallError::Undecodable { what: RESULT, cause });
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Ready when [`next`](Self::next) need not wait for long.
+    fn poll_arrived(&mut self, task: &Waker) -> Poll<()> {
+        let has_items = self.frame.count > 0 || self.at < self.frame.body.len() || self.frame.status != MORE;
+        if has_items { Poll::Ready(()) } else { self.frames.poll_arrived(task) }
+    }
+}
 
 /// The items of a stream on their way out.
 pub(crate) type Outgoing = Box<dyn Encode + Send>;

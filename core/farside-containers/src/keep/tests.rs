@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Duration;
 use std::{env, fs, thread};
 
 use farside::{Error, LaunchError, ProcessEnd, Result, Worker, simulate};
@@ -112,7 +111,7 @@ fn a_snapshot_outlives_its_writers() {
     let run = || {
         let job = farside::job().processes(PROCESSES).force_fabric("shm".parse().expect("a transport"));
         let job = job.entry([TEST, "--exact", "--nocapture", "--test-threads=1"]).quiet_stdout();
-        job.time_limit(Duration::from_secs(120)).run(|me| work(me, &folder))
+        job.time_limit(farside_testbed::limit()).run(|me| work(me, &folder))
     };
     if !is_launcher {
         exit(run().is_err().into());

@@ -90,8 +90,6 @@ impl Slots {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use std::time::{Duration, Instant};
-
     use super::*;
     use crate::ids::ProcessId;
     use crate::ofi::library::Api;
@@ -120,12 +118,12 @@ pub(super) mod tests {
     }
 
     pub(in crate::ofi) fn finish(ends: &mut [State; 2], completion: &Completion) -> Outcome {
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = farside_testbed::deadline();
         loop {
             if let Some(outcome) = completion.try_take() {
                 return outcome.unwrap();
             }
-            assert!(Instant::now() < deadline, "the operation has not ended by the deadline");
+            assert!(!farside_testbed::is_past(deadline), "the operation has not ended by the deadline");
             ends.iter_mut().for_each(|end| {
                 end.progress();
             });

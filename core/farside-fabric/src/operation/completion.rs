@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn looking_ends_after_a_while() {
-        let (mut looks, start) = (Looks::default(), Instant::now());
+        let (mut looks, start) = (Looks::default(), farside_testbed::now());
         assert!((1..LOOKS_BEFORE_YIELDS).all(|_| looks.one_more(start + LOOKING_MAX)), "quick looks count by number");
         assert!(looks.one_more(start + LOOKING_MAX), "and for a while after that");
         assert!(!looks.one_more(start + 2 * LOOKING_MAX));

@@ -1,5 +1,6 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use farside_testbed::{deadline, soon};
 use proptest::prelude::*;
 
 use super::message::Found;
@@ -93,7 +94,7 @@ proptest! {
         if gone.contains(&Event::Disconnected { process: friend.process() }) {
             return Ok(());
         }
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = deadline();
         let key = served.starter().key();
         std::thread::scope(|scope| {
             let attaching = scope.spawn(|| friend.attach(key, deadline));
@@ -141,7 +142,7 @@ fn idle_connections_are_few_and_end() {
         while !attaching.is_finished() {
             served.progress();
             assert!(served.lock().links.len() <= strangers_max + 1);
-            served.wait(&[], Some(Instant::now() + Duration::from_millis(20)));
+            served.wait(&[], Some(soon()));
         }
         attaching.join().unwrap().expect("a peer gets in");
     });
@@ -195,7 +196,7 @@ fn a_full_listener_is_tried_again() {
     let (busy, caller) = (open(0, job_id), open(1, job_id));
     while net::MessageSocket::connect(&name(&busy.config, busy.process())).is_ok() {}
     let key = busy.starter().key();
-    let late = caller.attach(key, Instant::now() + Duration::from_millis(10));
+    let late = caller.attach(key, soon());
     assert!(matches!(late, Err(FabricError::Deadline { .. })), "{late:?}");
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -222,10 +223,6 @@ fn hold(owner: &ShmEndpoint, holder: &ShmEndpoint) -> (UserRegion, RemoteRegion)
         attaching.join().unwrap().unwrap()
     });
     (region, remote)
-}
-
-fn deadline() -> Instant {
-    Instant::now() + Duration::from_secs(30)
 }
 
 #[test]
@@ -343,7 +340,7 @@ fn results_without_a_waiter_are_not_kept() {
     // No answer arrives. One of the two threads keeps waiting.
     let attached = std::thread::scope(|scope| {
         let patient = scope.spawn(|| holder.attach(shared, deadline()));
-        let late = holder.attach(shared, Instant::now() + Duration::from_millis(20));
+        let late = holder.attach(shared, soon());
         assert!(matches!(late, Err(FabricError::Deadline { .. })), "{late:?}");
         while !patient.is_finished() {
             owner.progress();
@@ -354,7 +351,7 @@ fn results_without_a_waiter_are_not_kept() {
     attached.expect("it is there");
     assert!(is_empty());
     let unanswered = RemoteKey { slot: 200, ..shared };
-    let late = holder.attach(unanswered, Instant::now() + Duration::from_millis(1));
+    let late = holder.attach(unanswered, soon());
     assert!(matches!(late, Err(FabricError::Deadline { .. })), "{late:?}");
     held.settle();
     assert!(is_empty() && matches!(served(unanswered), Err(FabricError::StaleKey { .. })) && is_empty());

@@ -30,7 +30,7 @@ const ORDERLY: SimOptions = SimOptions {
 };
 
 fn later() -> Instant {
-    Instant::now() + Duration::from_secs(30)
+    farside_testbed::deadline()
 }
 
 type Ends = Vec<Arc<dyn Transport>>;

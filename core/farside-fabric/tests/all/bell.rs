@@ -15,7 +15,6 @@ use farside_fabric::ring::{
 use farside_sys::shm::SharedMemory;
 
 const HOUR: Duration = Duration::from_secs(3600);
-const WATCHDOG: Duration = Duration::from_secs(120);
 
 /// Runs a test that could sleep for ever.
 #[track_caller]
@@ -25,7 +24,7 @@ fn watched(test: impl FnOnce() + Send + 'static) {
         test();
         done.send(()).expect("the watchdog waits");
     });
-    match finished.recv_timeout(WATCHDOG) {
+    match finished.recv_timeout(farside_testbed::limit()) {
         Err(mpsc::RecvTimeoutError::Timeout) => panic!("a thread sleeps for ever"),
         Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => running.join().expect("the test itself succeeds"),
     }

@@ -138,7 +138,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn later() -> Instant {
-    Instant::now() + Duration::from_secs(30)
+    farside_testbed::deadline()
 }
 
 fn ended(result: Result<Outcome, FabricError>) -> Completion {
@@ -586,14 +586,14 @@ impl Transport for FaultyEnd {
     }
 
     fn wait(&self, also: &[BorrowedFd<'_>], deadline: Option<Instant>) {
-        let nap = || std::thread::sleep(Duration::from_micros(100));
+        let nap = || std::thread::park_timeout(Duration::from_micros(100));
         match self.fault {
             Fault::NeverSleeps => {}
             Fault::IgnoresDeadlines => self.sound.wait(also, None),
             Fault::IgnoresDescriptors => self.sound.wait(&[], deadline),
             Fault::NeverWakes => {
                 while !self.woken.swap(false, Ordering::SeqCst)
-                    && deadline.is_none_or(|deadline| Instant::now() < deadline)
+                    && deadline.is_none_or(|deadline| !farside_testbed::is_past(deadline))
                 {
                     nap();
                 }

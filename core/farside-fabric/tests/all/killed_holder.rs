@@ -1,16 +1,16 @@
 //! Holders that are killed or stopped while they write into the user memory of another process by
 //! system calls.
 
-use std::io::{PipeWriter, Read, Write, pipe};
+use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use farside_fabric::shm::{ShmConfig, ShmEndpoint};
 use farside_fabric::{Carrier, Event, FabricError, ProcessId, RemoteKey, Transport, UserMemory, UserRegion};
+use farside_testbed::{deadline, is_past, scaled, soon, wait_until};
 
 const BYTES: usize = 4 << 20;
 const OWNER: ProcessId = ProcessId::new(0);
@@ -23,10 +23,6 @@ fn open(process: ProcessId, job_id: u64) -> Arc<ShmEndpoint> {
     let (secret, starter_bytes) = ([5; 16], 4096);
     let config = ShmConfig { process, process_count: 2, job_id, secret, starter_bytes, user_by_system_call: true };
     ShmEndpoint::open(config).expect("an endpoint can be opened")
-}
-
-fn deadline() -> Instant {
-    Instant::now() + Duration::from_secs(30)
 }
 
 /// The program of the processes that the tests below start, and no test by itself. It writes until
@@ -43,7 +39,7 @@ fn holder() {
     let service = end.clone();
     thread::spawn(move || {
         loop {
-            service.wait(&[], Some(Instant::now() + Duration::from_secs(1)));
+            service.wait(&[], None);
             service.progress();
         }
     });
@@ -56,7 +52,7 @@ fn holder() {
         if let Err(error) = region.put(0, &data, give_up) {
             break error;
         }
-        assert!(Instant::now() < give_up, "no put is refused");
+        assert!(!is_past(give_up), "no put is refused");
     };
     assert!(matches!(refused, FabricError::StaleKey { .. } | FabricError::Disconnected { .. }), "{refused}");
 }
@@ -64,16 +60,17 @@ fn holder() {
 /// Forks a child that never reaches `exec`, so that it keeps all descriptors of this process open.
 fn fork() {
     let (mut read, write) = pipe().expect("there is a pipe");
+    // The child has both ends of this pipe, which therefore stays empty and open.
+    let (silent, _open) = pipe().expect("there is a pipe");
     thread::spawn(move || {
-        let say_and_stay = move |mut write: &PipeWriter| {
+        let say_and_stay = move |mut write: &PipeWriter, mut silent: &PipeReader| {
             write.write_all(b"x")?;
-            thread::sleep(Duration::from_secs(600));
-            Ok(())
+            silent.read_exact(&mut [0])
         };
         let mut command = Command::new("true");
         // SAFETY: the closure, which runs between fork and exec, makes two system calls, allocates
         // nothing and takes no lock.
-        unsafe { command.pre_exec(move || say_and_stay(&write)) };
+        unsafe { command.pre_exec(move || say_and_stay(&write, &silent)) };
         // The child is killed before this returns.
         let _ = command.status();
     });
@@ -87,6 +84,12 @@ impl Holder {
     fn signal(&self, name: &str) {
         let sent = Command::new("kill").args([name, &self.0.id().to_string()]).status();
         assert!(sent.expect("kill can be started").success());
+    }
+
+    /// Returns whether the process has ended and waits to be reaped.
+    fn has_ended(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).expect("it is not reaped");
+        stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z'))
     }
 
     /// Returns whether all threads have stopped. A stop signal is taken by one thread, which stops
@@ -132,7 +135,7 @@ impl Scene {
         let (service, is_over) = (end.clone(), stop.clone());
         thread::spawn(move || {
             while !is_over.load(Ordering::Relaxed) {
-                service.wait(&[], Some(Instant::now() + Duration::from_millis(20)));
+                service.wait(&[], Some(soon()));
                 service.progress();
             }
         });
@@ -145,7 +148,7 @@ impl Scene {
         command.process_group(0);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let scene = Self { end, region, holder: Holder(child.expect("a holder can be started")), stop };
-        scene.until("the holder writes", |scene| scene.last_byte() == 0xff);
+        wait_until("the holder writes", || scene.last_byte() == 0xff);
         scene
     }
 
@@ -155,22 +158,16 @@ impl Scene {
         found[0]
     }
 
-    fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
-        let give_up = deadline();
-        while !is_so(self) {
-            assert!(Instant::now() < give_up, "waited in vain until {what}");
-            thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    /// Takes the memory back and asserts that no process writes to it any more.
-    fn take_back(&self) {
+    /// Takes the memory back and asserts that no process writes to it any more: neither at once,
+    /// nor until the holder has ended. Returns how that ended.
+    fn take_back(&mut self) -> ExitStatus {
         let mut bytes = self.region.memory().take_back().expect("it is ours again");
         bytes.fill(3);
-        thread::sleep(Duration::from_millis(30));
+        let status = self.holder.0.wait().expect("the holder is our child");
         // The compiler must not know what it has just filled in.
         let bytes = std::hint::black_box(bytes);
         assert!(bytes.iter().all(|byte| *byte == 3), "a process writes to memory after its deregistration");
+        status
     }
 }
 
@@ -183,15 +180,18 @@ impl Drop for Scene {
 
 #[test]
 fn a_killed_holder_is_waited_for_until_it_has_ended() {
-    for round in 0..5 {
+    for round in 0..scaled(3) {
         let mut scene = Scene::new();
-        thread::sleep(Duration::from_micros(311 * round));
+        // At different moments of a put.
+        for _ in 0..100 * round {
+            scene.last_byte();
+        }
         scene.holder.0.kill().unwrap();
         let over = scene.end.deregister(scene.region.key()).unwrap();
         over.wait(&*scene.end, OWNER, deadline()).expect("a dead holder holds nothing up");
         scene.take_back();
-        scene.until("the death is told", |scene| scene.end.receive() == Some(Event::Disconnected { process: HOLDER }));
-        scene.holder.0.wait().unwrap();
+        let is_told = || scene.end.receive() == Some(Event::Disconnected { process: HOLDER });
+        wait_until("the death is told", is_told);
     }
 }
 
@@ -203,8 +203,10 @@ fn a_killed_holder_with_a_living_child_delays_nothing() {
         scene.holder.0.kill().unwrap();
         if is_reaped {
             scene.holder.0.wait().unwrap();
+        } else {
+            wait_until("the holder has ended", || scene.holder.has_ended());
         }
-        thread::sleep(Duration::from_millis(20));
+        (0..100).for_each(|_| scene.end.progress());
         assert_eq!(scene.end.receive(), None, "the connection does not say that it is dead");
         scene.end.forget(HOLDER);
         let over = scene.end.deregister(scene.region.key()).unwrap();
@@ -218,15 +220,14 @@ fn a_killed_holder_with_a_living_child_delays_nothing() {
 fn a_stopped_holder_is_waited_for_after_it_was_forgotten() {
     let mut scene = Scene::new();
     scene.holder.signal("-STOP");
-    scene.until("the holder stands still", |scene| scene.holder.has_stopped());
+    wait_until("the holder stands still", || scene.holder.has_stopped());
     scene.end.forget(HOLDER);
     let over = scene.end.deregister(scene.region.key()).unwrap();
-    thread::sleep(Duration::from_millis(100));
+    (0..1000).for_each(|_| scene.end.progress());
     assert!(!over.has_ended(), "it may write when it goes on");
     scene.holder.signal("-CONT");
     over.wait(&*scene.end, OWNER, deadline()).expect("it closes its connection");
-    scene.take_back();
-    let status = scene.holder.0.wait().unwrap();
+    let status = scene.take_back();
     assert!(status.success(), "it is told with a typed error: {status}");
 }
 
@@ -235,7 +236,6 @@ fn a_living_holder_releases_the_region() {
     let mut scene = Scene::new();
     let over = scene.end.deregister(scene.region.key()).unwrap();
     over.wait(&*scene.end, OWNER, deadline()).expect("it lets go");
-    scene.take_back();
-    let status = scene.holder.0.wait().unwrap();
+    let status = scene.take_back();
     assert!(status.success(), "it is told with a typed error: {status}");
 }

@@ -6,11 +6,11 @@
 
 mod bell;
 mod conformance;
+mod deep;
 mod faulty;
 mod killed_holder;
 mod memory;
 mod ofi;
-mod ofi_between_hosts;
 mod ofi_queues;
 mod only_messages;
 mod over_ofi;

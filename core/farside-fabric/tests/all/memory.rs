@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Duration;
 
 use farside_fabric::memory::{
     Allocator, AllocatorOptions, Block, Chunk, ChunkSource, Fit, Growth, Heap, HeapOptions, NodeMemory, NodeOptions,
@@ -227,7 +226,7 @@ fn a_buffer_outlives_its_allocator() {
         drop(there);
         done.send(()).unwrap();
     });
-    watch.recv_timeout(Duration::from_secs(60)).expect("a drop does not wait");
+    watch.recv_timeout(farside_testbed::limit()).expect("a drop does not wait");
     assert!(source.out_bytes() > 0);
     drop(here);
     assert_eq!(source.out_bytes(), 0, "the last reference releases the chunks");
@@ -285,7 +284,7 @@ fn a_peer_reads_what_a_buffer_holds() {
     let _first = allocator.allocate(1000).unwrap();
     let buffer = allocator.allocate(1000).unwrap();
     buffer.write_at(10, b"registered").unwrap();
-    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    let deadline = farside_testbed::deadline();
     let region = peer.attach(buffer.key(), deadline).unwrap();
     let mut got = [0; 10];
     region.get(buffer.offset() + 10, &mut got, deadline).unwrap();
@@ -375,7 +374,7 @@ fn chunks_of_more_than_a_gibibyte_come_in_one_piece() {
     let chunk = node.take(bytes).unwrap();
     let region = chunk.region().as_remote();
     assert_eq!((chunk.bytes(), chunk.region().key().bytes), (bytes, bytes as u64));
-    let deadline = std::time::Instant::now();
+    let deadline = farside_testbed::now();
     region.put(bytes as u64 - 4, b"end.", deadline).unwrap();
     node.give_back(chunk);
     assert_eq!(node.trim(), bytes);

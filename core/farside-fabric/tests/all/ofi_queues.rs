@@ -3,7 +3,7 @@
 //! `tests/all/ofi.rs` describes the variables that choose the providers.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use farside_fabric::memory::Growth;
 use farside_fabric::ofi::{OfiConfig, OfiEndpoint};
@@ -11,7 +11,6 @@ use farside_fabric::{Carrier, FabricError, LocalRegion, ProcessId, RemoteKey, Re
 use farside_transmit::{Circular, CircularOptions, Queue, QueueOptions, Span, Transmitter};
 
 const BYTES: usize = 1 << 20;
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Two ends of `tcp` in one thread, which makes the progress of both.
 struct Pair {
@@ -46,7 +45,7 @@ impl Pair {
         let ends = (0..2).map(open).collect::<Result<_, _>>().expect("libfabric can be opened");
         let [here, there]: [Arc<OfiEndpoint>; 2] = crate::over_ofi::introduced(ends).unwrap().try_into().unwrap();
         let here: Arc<dyn Transport> = here;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = farside_testbed::deadline();
         let memory = here.register(BYTES).unwrap();
         let key = RemoteKey::starter(there.process(), BYTES as u64);
         let region = std::thread::scope(|scope| {
@@ -62,7 +61,7 @@ impl Pair {
 
     fn until(&self, what: &str, mut condition: impl FnMut() -> bool) {
         while !condition() {
-            assert!(Instant::now() < self.deadline, "{what} does not happen");
+            assert!(!farside_testbed::is_past(self.deadline), "{what} does not happen");
             self.there.progress();
         }
     }

@@ -61,7 +61,7 @@ macro_rules! checks {
                 #[test]
                 fn $check() {
                     if !farside_testbed::is_left_out("fabric") {
-                        farside_conformance::$room::$check(&super::TwoRoutes);
+                        farside_conformance::$room::$check(&crate::routes::TwoRoutes);
                     }
                 }
             )+
@@ -69,7 +69,19 @@ macro_rules! checks {
     };
 }
 
-farside_conformance::conformance_checks! { [checks] }
+mod deep {
+    farside_conformance::conformance_checks! { [checks] }
+}
+
+/// The checks in which both routes meet at the same memory or are lost.
+#[test]
+fn two_routes_work_together() {
+    if !farside_testbed::is_left_out("fabric") {
+        farside_conformance::atomics::commuting_changes_all_take_effect(&TwoRoutes);
+        farside_conformance::operations::a_put_is_visible_after_a_message(&TwoRoutes);
+        farside_conformance::ends::a_process_that_leaves_is_reported_once(&TwoRoutes);
+    }
+}
 
 #[test]
 fn each_peer_has_its_route() {
@@ -77,13 +89,13 @@ fn each_peer_has_its_route() {
         return;
     }
     let ends = TwoRoutes.start(3, 4096).unwrap();
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    let deadline = farside_testbed::deadline();
     let attach = |number| ends[0].attach(farside_fabric::RemoteKey::starter(ProcessId::new(number), 4096), deadline);
     // In a job the owners have threads of their own for that.
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) && std::time::Instant::now() < deadline {
+            while !done.load(Ordering::Relaxed) && !farside_testbed::is_past(deadline) {
                 ends[1..].iter().for_each(|end| end.progress());
                 std::thread::yield_now();
             }

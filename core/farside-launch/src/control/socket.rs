@@ -156,7 +156,7 @@ mod tests {
             let mut buffer = [0; MESSAGE_BYTES_MAX];
             for _ in 0..count {
                 let readable = Interest { fd: launcher.as_fd(), writable: false };
-                wait_ready(&[readable], Some(Instant::now() + Duration::from_secs(30))).unwrap();
+                wait_ready(&[readable], Some(farside_testbed::deadline())).unwrap();
                 let received = launcher.receive(&mut buffer).unwrap().unwrap();
                 assert_eq!(ToCoordinator::decode(&buffer[..received.bytes]).as_ref(), Some(&message));
             }

@@ -166,19 +166,18 @@ mod tests {
     use super::*;
 
     const PAD: Pad = [0x5a; 16];
-    const LONG: Duration = Duration::from_secs(30);
 
     fn link() -> (Link, TcpControl) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (far, _) = listener.accept().unwrap();
-        [&near, &far].into_iter().for_each(|stream| tcp::configure(stream, LONG).unwrap());
+        [&near, &far].into_iter().for_each(|stream| tcp::configure(stream, farside_testbed::limit()).unwrap());
         let reader = || FrameReader::new(MESSAGE_BYTES_MAX);
         (Link::over_stream(near, reader(), PAD), TcpControl::new(far, reader(), PAD))
     }
 
     fn await_readable(fd: BorrowedFd<'_>) {
-        assert!(wait_ready(&[Interest { fd, writable: false }], Some(Instant::now() + LONG)).unwrap()[0]);
+        assert!(wait_ready(&[Interest { fd, writable: false }], Some(farside_testbed::deadline())).unwrap()[0]);
     }
 
     fn next(control: &TcpControl) -> ToProcess {

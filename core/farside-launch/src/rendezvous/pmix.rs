@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_blocked_call_is_abandoned_at_its_deadline() {
-        let value = within(Duration::from_secs(30), "waiting", || Ok(3)).unwrap();
+        let value = within(farside_testbed::limit(), "waiting", || Ok(3)).unwrap();
         assert_eq!(value, 3);
         let (_keep, never) = mpsc::channel::<()>();
         let blocked = within(Duration::from_millis(10), "waiting", move || {

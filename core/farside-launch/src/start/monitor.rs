@@ -206,16 +206,12 @@ impl Monitor {
 
 #[cfg(test)]
 mod tests {
+    use farside_testbed::deadline;
     use std::thread;
-    use std::time::Duration;
 
     use super::*;
 
     const ONE: ProcessId = ProcessId::new(1);
-
-    fn deadline() -> Instant {
-        Instant::now() + Duration::from_secs(60)
-    }
 
     fn question(monitor: &Monitor) -> (ProcessId, u32, Vec<u8>) {
         loop {
@@ -281,10 +277,10 @@ mod tests {
         let monitor = Monitor::new().unwrap();
         monitor.begun();
         monitor.started([(ONE, 7)].into_iter());
-        assert_eq!(monitor.ask(ONE, vec![1], Instant::now()), Err(AskError::Silent));
+        assert_eq!(monitor.ask(ONE, vec![1], farside_testbed::now()), Err(AskError::Silent));
         let (_, late, _) = question(&monitor);
         // It is not asked more while it has not answered.
-        assert_eq!(monitor.ask(ONE, vec![2], Instant::now()), Err(AskError::Silent));
+        assert_eq!(monitor.ask(ONE, vec![2], farside_testbed::now()), Err(AskError::Silent));
         assert!(monitor.questions().is_empty());
         monitor.told(ONE, late, &[1], true);
         thread::scope(|scope| {

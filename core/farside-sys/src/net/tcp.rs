@@ -116,7 +116,6 @@ unsafe fn ip_address(address: *const libc::sockaddr) -> Option<IpAddr> {
 mod tests {
     use std::io::{Read, Write};
     use std::os::fd::AsFd;
-    use std::time::Instant;
 
     use super::*;
     use crate::net::{Interest, wait_ready};
@@ -128,7 +127,7 @@ mod tests {
         assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
         let near = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
         let interest = Interest { fd: listener.as_fd(), writable: false };
-        assert!(wait_ready(&[interest], Some(Instant::now() + Duration::from_secs(30))).unwrap()[0]);
+        assert!(wait_ready(&[interest], Some(farside_testbed::deadline())).unwrap()[0]);
         let (far, _) = listener.accept().unwrap();
         configure(&near, Duration::from_secs(5)).unwrap();
         configure(&far, Duration::from_secs(5)).unwrap();

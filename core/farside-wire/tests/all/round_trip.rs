@@ -8,6 +8,7 @@ use std::num::{
 use std::time::Duration;
 
 use farside::Wire;
+use farside_testbed::scaled;
 use proptest::prelude::*;
 
 use crate::record::{check, read, write};
@@ -15,12 +16,15 @@ use crate::record::{check, read, write};
 /// Makes one property test for each type.
 macro_rules! round_trips {
     ($($name:ident: $type:ty),* $(,)?) => {
-        proptest! {$(
+        proptest! {
+            #![proptest_config(ProptestConfig::with_cases(scaled(30) as u32))]
+            $(
             #[test]
             fn $name(value in any::<$type>()) {
                 check::<$type>(&value);
             }
-        )*}
+            )*
+        }
     };
 }
 

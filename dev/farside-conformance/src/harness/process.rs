@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use farside_testbed::{is_past, now, soon};
 use farside_transmit::{Queue, QueueOptions};
 
 use super::{Service, Shared, expect};
@@ -15,9 +16,6 @@ use farside_fabric::transport::{
     AtomicChange, Completion, Event, FabricError, Operation, Outcome, RemoteKey, Transport, Unposted,
 };
 use farside_fabric::wait::{Backoff, WaitPolicy};
-
-/// Maximum time for which a service thread sleeps before it checks whether to stop.
-const SERVICE_NAP: Duration = Duration::from_millis(20);
 
 /// The time for which a thread sleeps after it has polled in vain for a while.
 const POLL_NAP: Duration = Duration::from_micros(50);
@@ -92,7 +90,7 @@ impl Process {
     }
 
     pub(crate) fn deadline(&self) -> Instant {
-        Instant::now() + self.seat.shared.patience
+        now() + self.seat.shared.patience
     }
 
     /// Waits for all processes, and makes progress meanwhile.
@@ -130,16 +128,27 @@ impl Process {
 
     /// Repeats an attempt until it succeeds, and makes progress in between.
     #[track_caller]
-    pub(crate) fn until<T>(&self, what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+    pub(crate) fn until<T>(&self, what: &str, attempt: impl FnMut() -> Option<T>) -> T {
+        self.until_doing(|| self.end.progress(), what, attempt)
+    }
+
+    /// Repeats an attempt until it succeeds, without a call to the fabric.
+    #[track_caller]
+    pub(crate) fn until_inattentively<T>(&self, what: &str, attempt: impl FnMut() -> Option<T>) -> T {
+        self.until_doing(|| (), what, attempt)
+    }
+
+    #[track_caller]
+    fn until_doing<T>(&self, chore: impl Fn(), what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
         let give_up = self.deadline();
         let mut pauses = Pauses::new();
         loop {
             if let Some(result) = attempt() {
                 return result;
             }
-            self.end.progress();
+            chore();
             self.seat.shared.check_failure();
-            assert!(Instant::now() < give_up, "{} waited in vain for {what}", self.id());
+            assert!(!is_past(give_up), "{} waited in vain for {what}", self.id());
             pauses.pause();
         }
     }
@@ -263,7 +272,7 @@ impl Pauses {
 
     fn pause(&mut self) {
         if !self.0.pause() {
-            thread::sleep(POLL_NAP);
+            thread::park_timeout(POLL_NAP);
         }
     }
 }
@@ -284,7 +293,7 @@ impl ServiceThread {
             shared.guard(|| {
                 while !its_stop.load(Ordering::SeqCst) {
                     its_end.progress();
-                    its_end.wait(&[], Some(Instant::now() + SERVICE_NAP));
+                    its_end.wait(&[], Some(soon()));
                     // A wait need not sleep while the process has not received its messages.
                     thread::yield_now();
                 }

@@ -6,19 +6,11 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use farside::{Activity, EventKind, PerWorker, Result, Taken, Whom, Worker, WorkerActivity, WorkerId};
-
-const WATCHDOG: Duration = Duration::from_secs(60);
+use farside_testbed::{limit, wait_for};
 
 /// The activity of a process, and the line of a wait.
 fn find<T>(activity: &Activity, look: impl Fn(&WorkerActivity, &Activity) -> Option<T>) -> T {
-    let until = Instant::now() + WATCHDOG;
-    loop {
-        if let Some(found) = activity.workers().iter().find_map(|worker| look(worker, activity)) {
-            return found;
-        }
-        assert!(Instant::now() < until, "found nothing: {:?}", activity.workers());
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_for("a worker waits", || activity.workers().iter().find_map(|worker| look(worker, activity)))
 }
 
 /// Whom and where a worker waits.
@@ -76,73 +68,6 @@ fn answer_when_set(there: &Worker, go: PerWorker<Cell<bool>>, reply: farside::Re
     again.then(move |there, _| answer_when_set(there, go, reply));
 }
 
-/// Computes for some time. Returns how long it took.
-fn compute(time: Duration) -> Duration {
-    let begun = Instant::now();
-    while begun.elapsed() < time {
-        std::hint::spin_loop();
-    }
-    begun.elapsed()
-}
-
-/// The counted times of waits and calls are those of the program's own clock, within 5 %.
-///
-/// On a busy machine, a thread may lose its processor between the looks at the two clocks. So the
-/// test tries again: some try agrees, unless the times are counted wrongly.
-#[farside::test(processes = 2, threads = 1)]
-fn counted_times_agree_with_the_programs_own(me: &Worker) -> Result<()> {
-    let times = PerWorker::new(me, Cell::new(Duration::ZERO))?;
-    me.activity().watch(WATCHDOG);
-    let until = Instant::now() + WATCHDOG / 2;
-    loop {
-        let agrees = compare_times(me, times)?;
-        if me.all_reduce(agrees.is_ok(), |one, other| one && other)? {
-            return Ok(());
-        }
-        assert!(Instant::now() < until, "{agrees:?}");
-    }
-}
-
-/// Compares the times of some calls and waits with those that were counted. Says how they differ.
-fn compare_times(me: &Worker, times: PerWorker<Cell<Duration>>) -> Result<std::result::Result<(), String>> {
-    let activity = me.activity();
-    times.here(me).set(Duration::ZERO);
-    me.barrier()?;
-    let (rounds, pause) = (10_u32, Duration::from_millis(10));
-    let before = activity.workers().remove(0);
-    let mut in_waits = Duration::ZERO;
-    for _ in 0..rounds {
-        if me.is_first() {
-            // It waits while the other one runs a call that computes.
-            let pending = me.call_return(WorkerId::new(1), (times, pause), |there, (times, pause)| {
-                times.here(there).set(times.here(there).get() + compute(pause));
-            })?;
-            let begun = Instant::now();
-            pending.wait()?;
-            in_waits += begun.elapsed();
-        }
-        me.barrier()?;
-    }
-    let after = activity.workers().remove(0);
-    let (Some(first), Some(last)) = (before.counted_from, after.counted_from) else {
-        return Ok(Err("this worker does not count yet".into()));
-    };
-    let from = first.abs_diff(last);
-    let (counted, own) = if me.is_first() {
-        let counted = |worker: &WorkerActivity| {
-            let is_call = |place: &u16| activity.places()[usize::from(*place)].doing.contains("result of a call");
-            worker.in_waits.iter().filter(|(place, _)| is_call(place)).map(|(_, time)| *time).sum::<Duration>()
-        };
-        (counted(&after) - counted(&before), in_waits)
-    } else {
-        let own = times.here(me).get();
-        assert!(own >= pause * rounds);
-        (after.in_calls - before.in_calls, own)
-    };
-    let is_near = counted.abs_diff(own) < own / 20 + Duration::from_millis(2) && from < Duration::from_millis(1);
-    Ok(if is_near { Ok(()) } else { Err(format!("counted {counted:?}, own {own:?}, counted from {from:?}")) })
-}
-
 /// Each call that ran in a trace is paired with the one that was made, and comes after it.
 #[farside::test(processes = 2, threads = 2)]
 fn calls_in_a_trace_are_paired(me: &Worker) -> Result<()> {
@@ -151,13 +76,13 @@ fn calls_in_a_trace_are_paired(me: &Worker) -> Result<()> {
     let ran = PerWorker::new(me, Cell::new(0_u32))?;
     me.barrier()?;
     if me.thread_index() == 0 {
-        activity.trace(SESSION, WATCHDOG, false);
+        activity.trace(SESSION, limit(), false);
     }
     me.barrier()?;
     me.progress()?;
     me.barrier()?;
     if me.thread_index() == 0 {
-        activity.trace(SESSION, WATCHDOG, true);
+        activity.trace(SESSION, limit(), true);
     }
     me.barrier()?;
     me.progress()?;
@@ -223,4 +148,75 @@ fn check_pairs(activity: &Activity, taken: &[Taken], calls: u32) {
         |wanted: fn(&EventKind) -> bool| taken.iter().all(|taken| taken.events.iter().any(|event| wanted(&event.kind)));
     assert!(kinds(|kind| matches!(kind, EventKind::Waited { .. })));
     assert!(kinds(|kind| matches!(kind, EventKind::Collective { .. })));
+}
+
+mod timing {
+    use super::*;
+
+    /// Computes for some time. Returns how long it took.
+    fn compute(time: Duration) -> Duration {
+        let begun = Instant::now();
+        while begun.elapsed() < time {
+            std::hint::spin_loop();
+        }
+        begun.elapsed()
+    }
+
+    /// The counted times of waits and calls are those of the program's own clock, within 5 %.
+    ///
+    /// On a busy machine, a thread may lose its processor between the looks at the two clocks. So the
+    /// test tries again: some try agrees, unless the times are counted wrongly.
+    #[farside::test(processes = 2, threads = 1)]
+    fn counted_times_agree_with_the_programs_own(me: &Worker) -> Result<()> {
+        let times = PerWorker::new(me, Cell::new(Duration::ZERO))?;
+        me.activity().watch(limit());
+        let until = Instant::now() + limit();
+        loop {
+            let agrees = compare_times(me, times)?;
+            if me.all_reduce(agrees.is_ok(), |one, other| one && other)? {
+                return Ok(());
+            }
+            assert!(Instant::now() < until, "{agrees:?}");
+        }
+    }
+
+    /// Compares the times of some calls and waits with those that were counted. Says how they differ.
+    fn compare_times(me: &Worker, times: PerWorker<Cell<Duration>>) -> Result<std::result::Result<(), String>> {
+        let activity = me.activity();
+        times.here(me).set(Duration::ZERO);
+        me.barrier()?;
+        let (rounds, pause) = (10_u32, Duration::from_millis(10));
+        let before = activity.workers().remove(0);
+        let mut in_waits = Duration::ZERO;
+        for _ in 0..rounds {
+            if me.is_first() {
+                // It waits while the other one runs a call that computes.
+                let pending = me.call_return(WorkerId::new(1), (times, pause), |there, (times, pause)| {
+                    times.here(there).set(times.here(there).get() + compute(pause));
+                })?;
+                let begun = Instant::now();
+                pending.wait()?;
+                in_waits += begun.elapsed();
+            }
+            me.barrier()?;
+        }
+        let after = activity.workers().remove(0);
+        let (Some(first), Some(last)) = (before.counted_from, after.counted_from) else {
+            return Ok(Err("this worker does not count yet".into()));
+        };
+        let from = first.abs_diff(last);
+        let (counted, own) = if me.is_first() {
+            let counted = |worker: &WorkerActivity| {
+                let is_call = |place: &u16| activity.places()[usize::from(*place)].doing.contains("result of a call");
+                worker.in_waits.iter().filter(|(place, _)| is_call(place)).map(|(_, time)| *time).sum::<Duration>()
+            };
+            (counted(&after) - counted(&before), in_waits)
+        } else {
+            let own = times.here(me).get();
+            assert!(own >= pause * rounds);
+            (after.in_calls - before.in_calls, own)
+        };
+        let is_near = counted.abs_diff(own) < own / 20 + Duration::from_millis(2) && from < Duration::from_millis(1);
+        Ok(if is_near { Ok(()) } else { Err(format!("counted {counted:?}, own {own:?}, counted from {from:?}")) })
+    }
 }

@@ -2,11 +2,13 @@
 //! fabric that `FARSIDE_FABRIC` names, and in the simulator.
 
 use std::collections::HashSet;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use farside::prelude::*;
 use farside::{AtomicChange, Comparison, GlobalAddress, GlobalPtr, Result, Simulation};
+use farside_testbed::{limit, scaled};
 
 /// Words of process 0: of its starter memory, or of a vector that it has registered and can change
 /// itself.
@@ -116,7 +118,7 @@ fn the_owner_changes_them_meanwhile(me: &Worker, words: Words, is_simulated: boo
     me.barrier()?;
     let mut own = 0;
     if me.id().number() == 0 {
-        let end = me.now() + Duration::from_secs(30);
+        let end = me.now() + limit();
         let here = |address| me.local_address(address).expect("it is this process's");
         // SAFETY: the word is aligned, exists as long as this runs, and is accessed by atomics
         // only.
@@ -329,10 +331,11 @@ fn everything_by_processes(me: &Worker) -> Result<()> {
 
 #[test]
 fn everything_in_the_simulator() {
-    for seed in 0..4 {
-        let begun = Instant::now();
+    for seed in 0..scaled(4) {
+        let begun = OnceLock::new();
         let simulation = Simulation::new(3, 1, seed);
         let simulated = simulation.run(|me| {
+            let begun = *begun.get_or_init(|| me.now());
             with_words_of_each_kind(me, |words| {
                 nothing_is_lost(me, words)?;
                 the_owner_changes_them_meanwhile(me, words, true)?;
@@ -351,8 +354,9 @@ fn everything_in_the_simulator() {
 fn changes_that_are_not_atomic_are_found() {
     let found = std::sync::atomic::AtomicU32::new(0);
     for seed in 0..8 {
-        let begun = Instant::now();
+        let begun = OnceLock::new();
         let simulated = Simulation::new(3, 1, seed).run(|me| {
+            let begun = *begun.get_or_init(|| me.now());
             let words = Words(GlobalAddress::starter(ProcessId::new(0), 0));
             let torn = |what| {
                 let before = words.at::<u64>(20).get(me)?;

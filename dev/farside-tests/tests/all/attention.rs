@@ -10,7 +10,7 @@ const COMPUTE: Duration = Duration::from_micros(200);
 
 everywhere! {
     as_processes(processes = 2, threads = 1),
-    simulated(processes = 2, threads = 1, seeds = 0..5);
+    simulated(processes = 2, threads = 1, seeds = 5);
     a_worker_that_computes_looks_seldom
     a_worker_that_sleeps_is_woken
 }

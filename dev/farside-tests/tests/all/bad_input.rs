@@ -12,6 +12,7 @@ use farside::{
     AddressFault, AtomicChange, Comparison, Error, GlobalAddress, GlobalPtr, GlobalSlice, Handle, MovementError,
     Notifications, Order, Result, Section, Signal, Simulation,
 };
+use farside_testbed::scaled;
 
 use crate::forged_handles::address_in;
 
@@ -235,7 +236,7 @@ fn everything_by_processes(me: &Worker) -> Result<()> {
 
 #[test]
 fn everything_in_the_simulator() {
-    for seed in 0..3 {
+    for seed in 0..scaled(3) {
         farside::simulate(3, 2, seed, every_way_is_refused).unwrap();
     }
 }

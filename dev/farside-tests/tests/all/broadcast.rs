@@ -9,8 +9,9 @@ use farside::prelude::*;
 use farside::{
     Error, FullCause, GlobalAddress, GlobalPtr, LaunchError, Registered, RemoteMemory, Result, Simulation, Written,
 };
+use farside_testbed::scaled;
 
-use crate::support::{is_over_missing_libfabric, only};
+use crate::support::{is_over_missing_libfabric, verdict};
 
 /// Runs a job whose processes reach this call by running the test of this name.
 fn run(test: &str, fabric: &str, processes: u32, threads: u32, body: fn(&Worker) -> Result<()>) {
@@ -18,13 +19,8 @@ fn run(test: &str, fabric: &str, processes: u32, threads: u32, body: fn(&Worker)
         return;
     }
     let fabric: FabricChoice = fabric.parse().unwrap();
-    let arguments = only(test);
     let job = farside::job().processes(processes).threads_per_process(threads).force_fabric(fabric);
-    let verdict = job.entry(arguments).quiet_stdout().time_limit(Duration::from_secs(60)).run(body);
-    if std::env::var_os("FARSIDE_LAUNCHER").is_some() {
-        std::process::exit(verdict.is_err().into());
-    }
-    verdict.unwrap();
+    verdict(test, job, body).unwrap();
 }
 
 /// Returns a buffer of registered memory with these bytes.
@@ -206,7 +202,7 @@ fn bad_input_is_refused(me: &Worker) -> Result<()> {
 #[test]
 fn a_process_that_dies_in_the_tree_is_lost_and_nothing_hangs() {
     thread_local!(static RAN: Cell<u64> = const { Cell::new(0) });
-    for seed in 0..8 {
+    for seed in 0..scaled(8) {
         // The child of the root with the most workers below it.
         let doomed = ProcessId::new(4);
         let simulation = Simulation::new(8, 1, 500 + seed).kill(doomed, Duration::from_micros(60 + 30 * seed));

@@ -9,8 +9,9 @@ use std::time::Duration;
 use farside::job::FabricChoice;
 use farside::prelude::*;
 use farside::{Countdown, Error, LaunchError, Registered, Result, ResultPlace, Simulation, To, simulate};
+use farside_testbed::scaled;
 
-use crate::support::{is_over_missing_libfabric, only};
+use crate::support::{is_over_missing_libfabric, verdict};
 
 /// Makes a test of a body for each fabric.
 macro_rules! over_all_fabrics {
@@ -40,13 +41,7 @@ fn run(test: &str, fabric: &str, processes: u32, body: fn(&Worker) -> Result<()>
         return;
     }
     let fabric: FabricChoice = fabric.parse().unwrap();
-    let arguments = only(test);
-    let job = farside::job().processes(processes).force_fabric(fabric).deadline(Duration::from_secs(20));
-    let verdict = job.entry(arguments).quiet_stdout().time_limit(Duration::from_secs(60)).run(body);
-    if std::env::var_os("FARSIDE_LAUNCHER").is_some() {
-        std::process::exit(verdict.is_err().into());
-    }
-    verdict.unwrap();
+    verdict(test, farside::job().processes(processes).force_fabric(fabric), body).unwrap();
 }
 
 /// Returns a buffer of registered memory with these bytes.
@@ -318,7 +313,7 @@ over_all_fabrics!(a_way_is_shut_down_when_its_buffers_were_read, 2, super::shut_
 /// The receiver dies with buffers of every form under way.
 #[test]
 fn a_receiver_that_dies_in_the_middle_is_lost_to_all_forms() {
-    for seed in 0..6 {
+    for seed in 0..scaled(6) {
         let doomed = ProcessId::new(1);
         let simulation = Simulation::new(2, 1, 70 + seed).kill(doomed, Duration::from_micros(200 + 150 * seed));
         // The verdict is the first failure and would hide a later one.
@@ -359,7 +354,7 @@ fn a_receiver_that_dies_in_the_middle_is_lost_to_all_forms() {
 /// The sender dies while its buffer is read. That call does not run. The calls before it have run.
 #[test]
 fn a_sender_that_dies_takes_its_buffer_along() {
-    for seed in 0..6 {
+    for seed in 0..scaled(6) {
         let doomed = ProcessId::new(1);
         let simulation = Simulation::new(2, 1, 80 + seed).kill(doomed, Duration::from_micros(300 + 40 * seed));
         // The verdict is the first failure and would hide a later one.

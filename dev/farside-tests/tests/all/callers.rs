@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use farside::prelude::*;
 use farside::{Error, LaunchError, Named, Result, Simulation, simulate};
+use farside_testbed::{limit, wait_until};
 
-use crate::support::only;
+use crate::support::{has_note, only, take_notes, verdict, write_note};
 
 type Sums = Dist<AtomicU64>;
 
@@ -69,13 +70,8 @@ fn also_over_libfabric() {
     if farside_testbed::is_left_out("fabric") {
         return;
     }
-    let arguments = only("callers::also_over_libfabric");
     let job = farside::job().processes(2).threads_per_process(2).force_fabric("ofi:tcp".parse().unwrap());
-    let verdict = job.entry(arguments).quiet_stdout().time_limit(Duration::from_secs(60)).run(every_way);
-    if std::env::var_os("FARSIDE_LAUNCHER").is_some() {
-        std::process::exit(verdict.is_err().into());
-    }
-    verdict.unwrap();
+    verdict("callers::also_over_libfabric", job, every_way).unwrap();
 }
 
 #[test]
@@ -116,17 +112,17 @@ fn callers_wait_for_room_in_a_simulation() {
 /// outstanding call and refuses later calls.
 #[test]
 fn calls_outstanding_at_the_end_are_drained() {
-    let arguments = only("callers::calls_outstanding_at_the_end_are_drained");
-    let job = farside::job().processes(2).entry(arguments).quiet_stdout().time_limit(Duration::from_secs(60));
+    const TEST: &str = "callers::calls_outstanding_at_the_end_are_drained";
+    let job = farside::job().processes(2).entry(only(TEST)).quiet_stdout().time_limit(limit());
     let (calls, outcome) = std::sync::mpsc::channel();
     let verdict = job.run(|me| {
         let (caller, to, calls) = (me.caller(), me.neighbor(1), calls.clone());
         let (begins, begun) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            // The function returns long before its caller gets the answer.
+            // The caller gets the answer when both bodies have returned.
             let pending = caller.to(to).call_with_reply((), |_, (), reply: Reply<()>| {
                 std::thread::spawn(move || {
-                    std::thread::sleep(Duration::from_millis(200));
+                    wait_until("both bodies return", || has_note(TEST, 0) && has_note(TEST, 1));
                     reply.send(());
                 });
             });
@@ -137,23 +133,24 @@ fn calls_outstanding_at_the_end_are_drained() {
                     Ok(pending) => assert_eq!(pending.wait().unwrap(), 2),
                     Err(refused) => break refused.error,
                 }
-                std::thread::sleep(Duration::from_millis(1));
             };
             calls.send((drained, refused)).unwrap();
         });
         begun.recv().unwrap();
+        write_note(TEST, me.id().number(), "returns");
         Ok(())
     });
     if std::env::var_os("FARSIDE_LAUNCHER").is_some() {
         // The job is over, but the thread may not have run since. Only the results of its calls are
         // certain.
-        let outcome = outcome.recv_timeout(Duration::from_secs(30));
+        let outcome = outcome.recv_timeout(limit());
         let is_right = matches!(outcome, Ok((Ok(()), Error::JobEnded { .. })));
         if verdict.is_err() || !is_right {
             eprintln!("the job ended with {verdict:?}, its calls with {outcome:?}");
         }
         std::process::exit((verdict.is_err() || !is_right).into());
     }
+    take_notes(std::process::id(), TEST, 2);
     verdict.unwrap();
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use farside::prelude::*;
 use farside::wire::{Reader, WireError};
 use farside::{Error, FlushCause, FullCause, GlobalAddress, Result};
+use farside_testbed::wait_until;
 
 #[farside::test(processes = 2, threads = 2)]
 fn a_call_runs_there(me: &Worker) -> Result<()> {
@@ -304,9 +305,7 @@ fn a_full_ring_hands_the_arguments_back(me: &Worker) -> Result<()> {
         let arrived = me.call_return(me.neighbor(1), got, |there, got| got.here(there).get())?.wait()?;
         assert_eq!(arrived, accepted);
     } else {
-        while is_refused.get(me)? == 0 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_until("the other worker is refused", || is_refused.get(me).unwrap() != 0);
         me.barrier()?;
     }
     me.barrier()

@@ -4,9 +4,11 @@
 
 use farside::prelude::*;
 
-#[test]
-fn mistakes_are_reported_where_they_are() {
-    trybuild::TestCases::new().compile_fail("tests/compile_fail/*.rs");
+mod deep {
+    #[test]
+    fn mistakes_are_reported_where_they_are() {
+        trybuild::TestCases::new().compile_fail("tests/compile_fail/*.rs");
+    }
 }
 
 /// A worker and the values that it makes stay on one thread. If one of these types were `Send` or

@@ -1,8 +1,8 @@
 //! Bodies of workers that run on every fabric.
 
 /// Makes two tests of each function, which takes a worker and returns a `Result`. One runs as
-/// processes, over the fabric that `FARSIDE_FABRIC` names. The other runs in the simulator, once
-/// for each seed.
+/// processes, over the fabric that `FARSIDE_FABRIC` names. The other runs in the simulator, with a
+/// number of seeds that the depth of the run scales.
 macro_rules! everywhere {
     (
         as_processes(processes = $processes:tt, threads = $threads:tt),
@@ -23,7 +23,7 @@ macro_rules! everywhere {
             $(
                 #[test]
                 fn $body() {
-                    for seed in $seeds {
+                    for seed in 0..farside_testbed::scaled($seeds) {
                         if let Err(error) = farside::simulate($simulated, $simulated_threads, seed, super::$body) {
                             panic!("seed {seed}: {error}");
                         }

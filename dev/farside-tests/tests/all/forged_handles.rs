@@ -144,7 +144,7 @@ fn no_address_leads_to_rings_and_pipes(me: &Worker) -> Result<()> {
 
 everywhere! {
     as_processes(processes = 2, threads = 1),
-    simulated(processes = 2, threads = 1, seeds = [1]);
+    simulated(processes = 2, threads = 1, seeds = 1);
 
     a_look_alike_does_not_open_rings_and_pipes
     no_address_leads_to_rings_and_pipes

@@ -1,7 +1,6 @@
 //! The global address space. The bodies run as processes, over the fabric that `FARSIDE_FABRIC`
 //! names, and in the simulator.
 
-use crate::support::room;
 use farside::global::GlobalError;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -11,7 +10,10 @@ use farside::prelude::*;
 use farside::{
     AddressFault, Error, GlobalAddress, GlobalPtr, GlobalSlice, Order, Result, Section, SectionFault, Simulation, field,
 };
+use farside_testbed::scaled;
 use proptest::prelude::*;
+
+use crate::support::room;
 
 const STARTER_BYTES: u32 = 4096;
 
@@ -296,7 +298,7 @@ fn everything_by_processes(me: &Worker) -> Result<()> {
 
 #[test]
 fn everything_in_the_simulator() {
-    for seed in 0..4 {
+    for seed in 0..scaled(4) {
         farside::simulate(3, 1, seed, |me| {
             internals_have_no_addresses(me)?;
             BODIES.into_iter().try_for_each(|body| body(me))
@@ -380,7 +382,7 @@ fn use_slice(me: &Worker, slice: GlobalSlice<u64>) -> Result<()> {
 
 #[test]
 fn memory_of_a_lost_process_is_an_error() {
-    for seed in 0..4 {
+    for seed in 0..scaled(4) {
         let simulation = Simulation::new(3, 1, seed).kill(ProcessId::new(2), Duration::from_millis(1));
         let well = AtomicU32::new(0);
         let simulated = simulation.run(|me| {

@@ -6,9 +6,11 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use crate::support::spread;
 use farside::heap::{Fit, HeapError, HeapOptions, HeapReport, RemoteBlock, RemoteHeap, Space, Synchronisation};
 use farside::prelude::*;
 use farside::{Error, Result, Simulation};
+use farside_testbed::limit;
 
 /// Returns whether an error says that memory was released.
 fn is_released(error: &Error) -> bool {
@@ -282,7 +284,7 @@ fn room_is_waited_for(me: &Worker) -> Result<()> {
                 kept.here(there).take().into_iter().for_each(|name| name.open(there).unwrap().free().unwrap());
             })?;
             // All of it. A deferred peer does not report its freed blocks by itself.
-            let all = heap.alloc_within(16 * 64_u64, Duration::from_secs(20))?;
+            let all = heap.alloc_within(16 * 64_u64, limit())?;
             assert_eq!(heap.report().peer_blocks, 0);
             drop(all);
         }
@@ -445,7 +447,7 @@ fn random_histories(me: &Worker) -> Result<()> {
 
 everywhere! {
     as_processes(processes = 2, threads = 2),
-    simulated(processes = 3, threads = 2, seeds = 0..4);
+    simulated(processes = 3, threads = 2, seeds = 2);
     blocks_go_across_and_come_back
     everything_freed_is_one_piece
     blocks_are_aligned
@@ -460,7 +462,7 @@ everywhere! {
 /// The peer dies at some moment. Its initiators get errors, and their accounts are right.
 #[test]
 fn a_lost_peer_is_an_error_and_everything_is_accounted_for() {
-    for seed in 0..40 {
+    for seed in spread(40) {
         let dies_after = Duration::from_micros(50 + seed * 97);
         let simulation = Simulation::new(3, 1, seed).kill(ProcessId::new(2), dies_after);
         let well = AtomicU32::new(0);
@@ -518,7 +520,7 @@ fn a_lost_peer_is_an_error_and_everything_is_accounted_for() {
 /// blocks that they kept.
 #[test]
 fn a_lost_initiator_is_an_error_and_its_memory_comes_back() {
-    for seed in 0..40 {
+    for seed in spread(40) {
         let dies_after = Duration::from_micros(50 + seed * 97);
         let simulation = Simulation::new(3, 1, seed).kill(ProcessId::new(0), dies_after);
         let well = AtomicU32::new(0);

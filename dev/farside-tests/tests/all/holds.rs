@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use farside::{DeadlineHold, Dist, Error, PerWorker, Result, Simulation, Worker, WorkerId};
+use farside_testbed::scaled;
 
 const SECOND: Duration = Duration::from_secs(1);
 const OTHER: WorkerId = WorkerId::new(1);
@@ -38,7 +39,7 @@ fn late_barrier(has_hold: bool, more: Duration, seed: u64) -> Result<()> {
 
 #[test]
 fn a_held_deadline_does_not_pass_and_goes_on_afterwards() {
-    for seed in 0..10 {
+    for seed in 0..scaled(10) {
         let is_late = |outcome: &Result<()>| match outcome {
             Err(Error::Deadline { waiting_for, .. }) => waiting_for == &[OTHER],
             _ => false,
@@ -51,37 +52,63 @@ fn a_held_deadline_does_not_pass_and_goes_on_afterwards() {
     }
 }
 
-/// Waits whose time is shorter than the hold, of a worker and of a thread that is none.
-#[farside::test(processes = 2, threads = 1)]
-fn waits_in_processes_are_held(me: &Worker) -> Result<()> {
-    let short = Duration::from_millis(50);
-    let is_done = Dist::new(me, || AtomicBool::new(false))?;
-    let times = PerWorker::new(me, Cell::new(0_u32))?;
-    me.barrier()?;
-    if me.id() == OTHER {
-        // Longer than the waits of the others. It answers no call meanwhile.
-        me.wait_while_serving(|| times.here(me).get() == 1)?;
-        std::thread::sleep(10 * short);
-        is_done.here(me).store(true, Ordering::Release);
-        return me.barrier();
+/// Waits for a result whose time is shorter than the hold.
+#[test]
+fn waits_for_results_are_held() {
+    for seed in 0..scaled(10) {
+        farside::simulate(2, 1, seed, |me| {
+            me.barrier()?;
+            if me.id() == OTHER {
+                // Longer than the wait of worker 0. It answers no call meanwhile.
+                me.charge(10 * SECOND);
+                return me.barrier();
+            }
+            let hold = me.hold_deadlines();
+            assert_eq!(me.call_return(OTHER, 20_u64, |_, x| x + 1)?.wait_for(SECOND)?, 21);
+            drop(hold);
+            let late = me.wait_together(SECOND, || false);
+            assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
+            me.barrier()
+        })
+        .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     }
-    let late = me.wait_together(short, || false);
-    assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
-    me.call(OTHER, times, |there, times| times.here(there).set(1))?;
-    let hold = me.hold_deadlines();
-    let second = me.hold_deadlines();
-    drop(second);
-    let ask = |there: &Worker, is_done: Dist<AtomicBool>| is_done.here(there).load(Ordering::Acquire);
-    let caller = me.caller();
-    // A question may arrive before worker 1 sleeps. The next one waits until it has slept.
-    let asker = std::thread::spawn(move || {
-        while !caller.call_return(OTHER, is_done, ask)?.wait_for(short)? {}
-        Ok::<_, Error>(())
-    });
-    while !me.call_return(OTHER, is_done, ask)?.wait_for(short)? {}
-    asker.join().unwrap()?;
-    drop(hold);
-    let late = me.wait_together(short, || false);
-    assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
-    me.barrier()
+}
+
+mod timing {
+    use super::*;
+
+    /// Waits whose time is shorter than the hold, of a worker and of a thread that is none.
+    #[farside::test(processes = 2, threads = 1)]
+    fn waits_in_processes_are_held(me: &Worker) -> Result<()> {
+        let short = Duration::from_millis(50);
+        let is_done = Dist::new(me, || AtomicBool::new(false))?;
+        let times = PerWorker::new(me, Cell::new(0_u32))?;
+        me.barrier()?;
+        if me.id() == OTHER {
+            // Longer than the waits of the others. It answers no call meanwhile.
+            me.wait_while_serving(|| times.here(me).get() == 1)?;
+            std::thread::sleep(10 * short);
+            is_done.here(me).store(true, Ordering::Release);
+            return me.barrier();
+        }
+        let late = me.wait_together(short, || false);
+        assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
+        me.call(OTHER, times, |there, times| times.here(there).set(1))?;
+        let hold = me.hold_deadlines();
+        let second = me.hold_deadlines();
+        drop(second);
+        let ask = |there: &Worker, is_done: Dist<AtomicBool>| is_done.here(there).load(Ordering::Acquire);
+        let caller = me.caller();
+        // A question may arrive before worker 1 sleeps. The next one waits until it has slept.
+        let asker = std::thread::spawn(move || {
+            while !caller.call_return(OTHER, is_done, ask)?.wait_for(short)? {}
+            Ok::<_, Error>(())
+        });
+        while !me.call_return(OTHER, is_done, ask)?.wait_for(short)? {}
+        asker.join().unwrap()?;
+        drop(hold);
+        let late = me.wait_together(short, || false);
+        assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
+        me.barrier()
+    }
 }

@@ -7,13 +7,14 @@ use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio, exit};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farside::job::launch::{Launch, Program};
 use farside::prelude::*;
 use farside::{Error, LaunchError, ProcessEnd, Result};
+use farside_testbed::wait_until;
 
-use crate::support::{LONG, is_launched, only, take_notes, verdict, within_time, write_note};
+use crate::support::{is_launched, only, take_notes, verdict, within_time, write_note};
 
 fn failure(verdict: Result<()>) -> (u32, ProcessEnd) {
     match verdict {
@@ -224,30 +225,11 @@ fn a_failure_behind_the_job_counts() {
 fn the_time_limit_ends_everything() {
     let job = farside::job().processes(2).time_limit(Duration::from_millis(300));
     let verdict = verdict("launch::the_time_limit_ends_everything", job, |_| {
-        loop {
-            std::thread::park();
-        }
+        farside_testbed::hold_still();
     });
     let (_, how) = failure(verdict);
     assert_eq!((how.exit_status(), how), (124, ProcessEnd::TimedOut));
     assert_eq!(running_with(&only("launch::the_time_limit_ends_everything")), HashSet::new());
-}
-
-#[test]
-fn a_late_process_is_named_and_stopped() {
-    let name = "launch::a_late_process_is_named_and_stopped";
-    if is_launched() && std::env::var("FARSIDE_PROCESS").unwrap() == "1" {
-        loop {
-            std::thread::park();
-        }
-    }
-    // The time must suffice for processes 0 and 2 to start on a busy machine.
-    let job = farside::job().processes(3).deadline(Duration::from_secs(5));
-    match verdict(name, job, |_| Ok(())) {
-        Err(Error::JobEnded { why }) => assert!(why.starts_with("of 3 processes, process 1 did not join"), "{why}"),
-        other => panic!("the job began without process 1: {other:?}"),
-    }
-    assert_eq!(running_with(&only(name)), HashSet::new());
 }
 
 #[test]
@@ -330,9 +312,7 @@ fn program_that_stays() {
     let _ = farside::job().processes(3).run(|_| {
         // One write, so that the lines of several processes do not mix.
         std::io::stderr().write_all(format!("here is {}\n", std::process::id()).as_bytes()).unwrap();
-        loop {
-            std::thread::park();
-        }
+        farside_testbed::hold_still();
     });
 }
 
@@ -348,11 +328,7 @@ fn no_process_outlives_a_killed_launcher() {
 
     launcher.kill().unwrap();
     launcher.wait().unwrap();
-    let deadline = Instant::now() + LONG;
-    while pids.iter().any(|pid| runs(*pid)) {
-        assert!(Instant::now() < deadline, "processes of the job outlive their launcher");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("no process outlives its launcher", || !pids.iter().any(|pid| runs(*pid)));
 }
 
 #[farside::test(processes = 3, threads = 2)]
@@ -399,9 +375,36 @@ fn a_failed_test_shows_the_output_of_its_processes() {
 }
 
 #[farside::test(timeout_s = 1)]
-#[should_panic(expected = "longer than its time limit")]
-fn a_test_that_hangs_is_ended(_: &Worker) {
-    loop {
-        std::thread::park();
+#[ignore = "a program for `a_test_that_hangs_is_ended`"]
+fn program_that_hangs(_: &Worker) {
+    farside_testbed::hold_still();
+}
+
+/// The limit of the test is 1 s, unless people set a longer one for all waits.
+#[test]
+fn a_test_that_hangs_is_ended() {
+    let mut command = Command::new(this_program());
+    command.args(only("launch::program_that_hangs")).env_remove("FARSIDE_TIMEOUT_S");
+    let output = within_time(|| command.output().unwrap());
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && printed.contains("longer than its time limit"), "{printed}");
+}
+
+mod timing {
+    use super::*;
+
+    #[test]
+    fn a_late_process_is_named_and_stopped() {
+        let name = "launch::timing::a_late_process_is_named_and_stopped";
+        if is_launched() && std::env::var("FARSIDE_PROCESS").unwrap() == "1" {
+            farside_testbed::hold_still();
+        }
+        // The time must suffice for processes 0 and 2 to start on a busy machine.
+        let job = farside::job().processes(3).deadline(Duration::from_secs(5));
+        match verdict(name, job, |_| Ok(())) {
+            Err(Error::JobEnded { why }) => assert!(why.starts_with("of 3 processes, process 1 did not join"), "{why}"),
+            other => panic!("the job began without process 1: {other:?}"),
+        }
+        assert_eq!(running_with(&only(name)), HashSet::new());
     }
 }

@@ -1,7 +1,6 @@
 //! Operations that do not wait. The bodies run as processes, over the fabric that `FARSIDE_FABRIC`
 //! names, and in the simulator.
 
-use crate::support::room;
 use farside::global::GlobalError;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -11,6 +10,9 @@ use farside::{
     AddressFault, AtomicChange, Comparison, Error, GlobalAddress, GlobalPtr, Handle, LaunchError, LogGp, MovementError,
     Order, Result, Signal, SimOptions, Simulation,
 };
+use farside_testbed::scaled;
+
+use crate::support::{room, spread};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// Each worker's part of every process's starter memory.
@@ -306,7 +308,7 @@ fn everything_by_processes(me: &Worker) -> Result<()> {
 
 #[test]
 fn everything_in_the_simulator() {
-    for seed in 0..6 {
+    for seed in spread(6) {
         farside::simulate(3, 1 + seed as u32 % 2, seed, |me| BODIES.into_iter().try_for_each(|body| body(me))).unwrap();
     }
 }
@@ -314,7 +316,7 @@ fn everything_in_the_simulator() {
 /// Operations under way at the end of the body complete before the job ends.
 #[test]
 fn operations_under_way_at_the_end_are_awaited() {
-    for seed in 0..10 {
+    for seed in 0..scaled(10) {
         let seen = AtomicU32::new(0);
         farside::simulate(3, 1, seed, |me| {
             let own = me.process().number();
@@ -383,7 +385,7 @@ fn commands_to_one_executor_are_held_there() {
 /// Many workers issue more commands than a process takes, with little room for messages.
 #[test]
 fn an_overloaded_process_refuses_and_is_asked_again() {
-    for seed in 0..3 {
+    for seed in spread(3) {
         let options = SimOptions { messages_max: 16, operations_max: 8, ..SimOptions::default() };
         let simulation = Simulation::new(5, 1, seed).options(options);
         let simulated = simulation.run(|me| {
@@ -417,8 +419,8 @@ fn an_overloaded_process_refuses_and_is_asked_again() {
 #[test]
 fn operations_with_a_lost_process_fail_and_others_do_not() {
     let doomed = ProcessId::new(2);
-    let mut failed_in_all = 0;
-    for seed in 0..30 {
+    let (mut failed_in_all, seeds) = (0, spread(30));
+    for seed in seeds.clone() {
         let options = SimOptions { delay_max_ns: 20_000, ..SimOptions::default() };
         let simulation =
             Simulation::new(4, 1, seed).options(options).kill(doomed, Duration::from_micros(200 + 37 * seed));
@@ -482,7 +484,10 @@ fn operations_with_a_lost_process_fail_and_others_do_not() {
         assert_eq!(well.into_inner(), 3, "seed {seed}");
         failed_in_all += failed.into_inner();
     }
-    assert!(failed_in_all > 50, "{failed_in_all} operations were under way with a process that died");
+    assert!(
+        failed_in_all as usize > seeds.count(),
+        "{failed_in_all} operations were under way with a process that died"
+    );
 }
 
 /// Completes all operations, and notes each failure with its cause.
@@ -517,7 +522,7 @@ fn complete_all(
 #[test]
 fn unreported_failures_are_returned_at_the_end() {
     let mut told = 0;
-    for seed in 0..10 {
+    for seed in 0..scaled(3) {
         let simulation = Simulation::new(3, 1, seed).kill(ProcessId::new(2), Duration::from_micros(300));
         let failed = AtomicU32::new(0);
         let simulated = simulation.run(|me| {
@@ -636,7 +641,7 @@ fn copies_wait_for_their_turn() {
 #[test]
 fn waiting_for_room_continues_started_operations() {
     const LARGE: u32 = 2 << 20;
-    for seed in 0..4 {
+    for seed in 0..scaled(4) {
         let options = SimOptions { network: LogGp::FDR, delay_max_ns: 0, ..SimOptions::default() };
         let simulation = Simulation::new(2, 1, seed).options(options).starter_bytes(LARGE + 4096);
         simulation.run(continue_what_a_handler_started).unwrap().verdict.unwrap();

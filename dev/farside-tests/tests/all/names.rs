@@ -6,38 +6,17 @@
 
 use std::path::{Path, PathBuf};
 use std::process::exit;
-use std::sync::mpsc;
 use std::time::Duration;
 
 use farside::job::launch::{Launch, Program};
 use farside::prelude::*;
 use farside::{Error, LaunchError, NameRefusal, Named, ProcessEnd, Refused, Result, Simulation, Source, remote};
+use farside_testbed::scaled;
 
-use crate::support::only;
-
-/// The longest time that any step takes on a very busy machine.
-const LONG: Duration = Duration::from_secs(60);
+use crate::support::{is_launched, only, within_time};
 
 const ADD: Named<(u64, u64)> = Named::new("histogram/add");
 const COUNT: Named<u64, Option<u64>> = Named::new("histogram/count");
-
-fn is_launched() -> bool {
-    std::env::var_os("FARSIDE_LAUNCHER").is_some()
-}
-
-/// Calls the function. Ends this process if that takes longer than [`LONG`].
-fn within_time<T>(function: impl FnOnce() -> T) -> T {
-    let (done, watch) = mpsc::channel::<()>();
-    std::thread::spawn(move || {
-        if watch.recv_timeout(LONG) == Err(mpsc::RecvTimeoutError::Timeout) {
-            eprintln!("a job hangs");
-            exit(102);
-        }
-    });
-    let value = function();
-    drop(done);
-    value
-}
 
 fn this_program() -> PathBuf {
     std::env::current_exe().unwrap()
@@ -254,7 +233,7 @@ fn is_alike(a: WorkerId, b: WorkerId) -> bool {
 
 #[test]
 fn collectives_are_for_all_binaries() {
-    for seed in 0..3 {
+    for seed in 0..scaled(3) {
         mixed(seed, |me| {
             for round in 0..5 {
                 for root in me.workers() {
@@ -319,7 +298,7 @@ fn a_binary_that_runs_ahead_is_an_error_and_not_memory() {
 
 #[test]
 fn every_pair_calls_what_it_may() {
-    for seed in 0..3 {
+    for seed in 0..scaled(3) {
         mixed(seed, |me| {
             let tally = PerWorker::new(me, std::cell::Cell::new(0))?;
             for to in me.workers() {

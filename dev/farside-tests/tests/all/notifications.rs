@@ -1,7 +1,6 @@
 //! Numbered notifications. The bodies run as processes, over the fabric that `FARSIDE_FABRIC`
 //! names, and in the simulator.
 
-use crate::support::room;
 use farside::global::GlobalError;
 use farside::memory::MemoryError;
 use std::time::Duration;
@@ -11,6 +10,9 @@ use farside::prelude::*;
 use farside::{
     AllNotifications, Error, GlobalAddress, GlobalPtr, NotificationFault, Notifications, Result, Simulation,
 };
+use farside_testbed::limit;
+
+use crate::support::{room, spread};
 
 /// Returns the place of a worker's data in a process.
 fn place(process: ProcessId, number: u32) -> GlobalPtr<u64> {
@@ -130,7 +132,7 @@ fn the_last_is_never_lost(me: &Worker) -> Result<()> {
         }
     } else if me.thread_index() == 0 && me.process() == taker {
         let there = notifications.of(giver)?;
-        let patience = Duration::from_secs(20);
+        let patience = limit();
         for round in 0..rounds {
             let take = || match round % 3 {
                 0 => own.take_any_for(me, stream..stream + 1, patience).map(|(_, value)| value),
@@ -327,7 +329,7 @@ fn a_resource_missing_in_one_process_is_refused_to_all() {
 #[test]
 fn a_lost_sender_is_an_error() {
     let dying = ProcessId::new(1);
-    for seed in 0..4 {
+    for seed in spread(4) {
         let simulation = Simulation::new(2, 1, seed).kill(dying, Duration::from_millis(5));
         let simulated = simulation.run(|me| {
             let notifications = AllNotifications::new(me, 1)?;

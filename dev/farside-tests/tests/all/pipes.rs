@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
+use crate::support::spread;
 use farside::pipe::{Delivery, INLINE_BYTES_MAX, PipeCause, PipeError, PipeReader, PipeShape, PipeWriter, WIDTH_MAX};
 use farside::prelude::*;
 use farside::{Error, LaunchError, Result, Simulation};
+use farside_testbed::limit;
 
 /// Sizes around those of a flag's line and, in the simulator, of one message.
 const SIZES: [usize; 12] = [0, 1, 8, 55, 56, 57, 64, 100, 4000, 4096, 4097, 20_000];
@@ -48,7 +50,7 @@ fn messages_arrive_whole_and_in_order(me: &Worker) -> Result<()> {
         let (mut sent, mut got) = (0, 0);
         let count = 3 * SIZES.len() as u64;
         let size = |number: u64| SIZES[number as usize % SIZES.len()];
-        let end = me.now() + Duration::from_secs(30);
+        let end = me.now() + limit();
         while sent < count || got < count {
             assert!(me.now() < end, "{sent} sent, {got} received");
             if sent < count && writer.ready()? {
@@ -709,7 +711,7 @@ fn memory_for_pipes_has_a_limit(me: &Worker) -> Result<()> {
 
 everywhere! {
     as_processes(processes = 2, threads = 2),
-    simulated(processes = 3, threads = 2, seeds = 0..6);
+    simulated(processes = 3, threads = 2, seeds = 6);
     messages_arrive_whole_and_in_order
     both_ends_wait
     a_short_buffer_gets_the_beginning
@@ -732,7 +734,7 @@ everywhere! {
 
 #[test]
 fn messages_of_a_lost_writer_are_read_before_the_error() {
-    for seed in 0..8 {
+    for seed in spread(8) {
         let simulation = Simulation::new(2, 1, seed).kill(ProcessId::new(1), Duration::from_millis(1));
         let well = AtomicU32::new(0);
         let simulated = simulation.run(|me| {

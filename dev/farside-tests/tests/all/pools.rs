@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use farside::prelude::*;
 use farside::{Error, LaunchError, Named, Result, Simulation};
+use farside_testbed::wait_until;
 
-use crate::support::{is_over_missing_libfabric, only};
+use crate::support::{is_over_missing_libfabric, verdict};
 
 type Sums = Dist<AtomicU64>;
 
@@ -84,13 +85,7 @@ fn run_over(fabric: &str, test: &str, body: impl Fn(&Worker) -> Result<()> + Sen
     if is_over_missing_libfabric(fabric) {
         return;
     }
-    let arguments = only(test);
-    let job = job().force_fabric(fabric.parse().unwrap()).entry(arguments).quiet_stdout();
-    let verdict = job.time_limit(Duration::from_secs(60)).run(body);
-    if std::env::var_os("FARSIDE_LAUNCHER").is_some() {
-        std::process::exit(verdict.is_err().into());
-    }
-    verdict.unwrap();
+    verdict(test, job().force_fabric(fabric.parse().unwrap()), body).unwrap();
 }
 
 #[test]
@@ -194,9 +189,11 @@ fn functions_may_wait_in_a_simulation() {
 fn quiescence_includes_what_functions_do_later() {
     run("pools::quiescence_includes_what_functions_do_later", |me| {
         fn go_on_after_answer(there: &Worker, (sums, bytes): (Sums, usize)) {
-            let answered = there.call_with_reply(there.neighbor(1), bytes, |_, bytes, reply: Reply<Vec<u8>>| {
+            let answered = there.call_with_reply(there.neighbor(1), bytes, |there, bytes, reply: Reply<Vec<u8>>| {
+                let activity = there.activity();
                 std::thread::spawn(move || {
-                    std::thread::sleep(Duration::from_millis(50));
+                    let is_waiting = || activity.workers().iter().any(|worker| worker.wait.is_some());
+                    wait_until("a worker waits for this answer", is_waiting);
                     reply.send(vec![1; bytes]);
                 });
             });

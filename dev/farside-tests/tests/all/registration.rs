@@ -1,17 +1,19 @@
 //! Ordinary memory under global addresses. The bodies run as processes, over the fabric that
 //! `FARSIDE_FABRIC` names, and in the simulator.
 
-use crate::support::room;
 use farside::global::GlobalError;
 use farside::memory::MemoryError;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farside::global::{Rights, Segment};
 use farside::prelude::*;
 use farside::{AddressFault, Error, GlobalAddress, GlobalPtr, GlobalSlice, Result, Simulation};
 use farside_sys::process::private_memory_bytes;
+use farside_testbed::wait_until;
+
+use crate::support::{room, spread};
 
 fn why<T: std::fmt::Debug>(result: Result<T>) -> AddressFault {
     match room(&result) {
@@ -306,7 +308,7 @@ fn slots_are_used_again(me: &Worker) -> Result<()> {
 
 everywhere! {
     as_processes(processes = 3, threads = 2),
-    simulated(processes = 3, threads = 1, seeds = 0..3);
+    simulated(processes = 3, threads = 1, seeds = 1);
     vectors_are_lodged_and_come_back
     read_only_memory_is_not_written
     stacks_are_lent
@@ -476,11 +478,7 @@ impl Stopped {
         let stopped = Self(pid);
         stopped.signal("-STOP");
         // The thread that takes the signal stops the others when it has a CPU.
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while !stopped.all_threads_stand_still() {
-            assert!(Instant::now() < deadline, "it does not stop");
-            std::thread::yield_now();
-        }
+        wait_until("the process stops", || stopped.all_threads_stand_still());
         stopped
     }
 
@@ -507,7 +505,7 @@ impl Drop for Stopped {
 /// A lost process holds no memory.
 #[test]
 fn memory_comes_back_when_its_holder_is_lost() {
-    for seed in 0..4 {
+    for seed in spread(4) {
         let simulation = Simulation::new(3, 1, seed).kill(ProcessId::new(2), Duration::from_millis(1));
         let well = AtomicU32::new(0);
         let simulated = simulation.run(|me| {
@@ -534,7 +532,7 @@ fn memory_comes_back_when_its_holder_is_lost() {
 /// since.
 #[test]
 fn a_reported_loss_is_listed() {
-    for seed in 0..4 {
+    for seed in spread(4) {
         let simulation = Simulation::new(2, 1, seed).kill(ProcessId::new(1), Duration::from_millis(1));
         let well = AtomicU32::new(0);
         let simulated = simulation.run(|me| {
@@ -559,7 +557,7 @@ fn a_reported_loss_is_listed() {
 /// A process may be lost while others use the memory that it lent.
 #[test]
 fn a_lender_may_be_lost() {
-    for seed in 0..4 {
+    for seed in spread(4) {
         let simulation = Simulation::new(3, 1, seed).kill(ProcessId::new(2), Duration::from_millis(1));
         let well = AtomicU32::new(0);
         let simulated = simulation.run(|me| {

@@ -7,17 +7,15 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio, exit};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farside::prelude::*;
 use farside::{Error, Named, Result};
-use farside_testbed::free_port;
 use farside_testbed::netns::{Pair, Rendezvous, Side};
+use farside_testbed::{free_port, limit, wait_for};
 
-use crate::support::only;
+use crate::support::{only, within_time};
 
-/// The longest time that any step takes on a very busy machine.
-const LONG: Duration = Duration::from_secs(60);
 /// Arguments of the program below.
 const PROGRAM: [&str; 5] = only("rendezvous::program");
 /// The variable with a rank's task.
@@ -34,7 +32,7 @@ const COUNT: Named<u64, Option<u64>> = Named::new("histogram/count");
 struct Ranks {
     port: u16,
     size: u32,
-    timeout_s: &'static str,
+    timeout_s: u64,
 }
 
 /// The end of a rank.
@@ -47,7 +45,7 @@ struct Report {
 
 impl Ranks {
     fn of(size: u32) -> Self {
-        Self { port: free_port(), size, timeout_s: "30" }
+        Self { port: free_port(), size, timeout_s: limit().as_secs() }
     }
 
     fn command(&self, rank: u32, task: &str) -> Command {
@@ -61,7 +59,7 @@ impl Ranks {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         command.env("RANK", rank.to_string()).env("WORLD_SIZE", self.size.to_string());
         command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", self.port.to_string());
-        command.env("FARSIDE_SECRET", "swordfish").env("FARSIDE_TIMEOUT_S", self.timeout_s);
+        command.env("FARSIDE_SECRET", "swordfish").env("FARSIDE_TIMEOUT_S", self.timeout_s.to_string());
         command
     }
 
@@ -76,15 +74,14 @@ impl Ranks {
 
     /// Returns a connection with process 0 as soon as it listens.
     fn intrude(&self) -> TcpStream {
-        let deadline = Instant::now() + LONG;
-        loop {
-            match TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)) {
-                Ok(stream) => return stream,
-                Err(error) => assert!(Instant::now() < deadline, "process 0 does not listen: {error}"),
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_for("process 0 listens", || TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).ok())
     }
+}
+
+/// Listens at a port until a process tries to connect, which will have to try again.
+fn await_attempt(listener: TcpListener) {
+    listener.set_nonblocking(true).unwrap();
+    wait_for("a process tries to connect", || listener.accept().ok());
 }
 
 /// A process of a job. Dropping it kills the process.
@@ -144,16 +141,11 @@ fn assert_failed(report: &Report, words: &[&str]) {
 #[ignore = "a program for the other tests"]
 fn program() {
     let Ok(task) = std::env::var(TASK) else { return };
-    // No rank outlives its test for long.
-    std::thread::spawn(|| {
-        std::thread::sleep(LONG);
-        eprintln!("a rank hangs");
-        exit(102);
-    });
     assert!(farside::job::is_member());
     let threads = if task == "many-threads" { 2 } else { 1 };
     let job = farside::job().processes(7).threads_per_process(threads).deadline(timeout());
-    let verdict = job.run(|me| work(me, &task));
+    // No rank outlives its test for long.
+    let verdict = within_time(|| job.run(|me| work(me, &task)));
     let reporter = if farside::job::is_reported() { "process 0" } else { "this process" };
     if let Err(error) = verdict {
         eprintln!("{} reports: {error:?}", reporter);
@@ -198,7 +190,7 @@ fn work(me: &Worker, task: &str) -> Result<()> {
         "fail" => Err(Error::JobEnded { why: "it has had enough".into() }),
         "stay" => {
             eprintln!("here");
-            me.wait_together(LONG, || false)
+            me.wait_together(limit(), || false)
         }
         // It goes on when another rank is lost.
         "survive" => {
@@ -222,10 +214,11 @@ fn ranks_find_each_other() {
 #[test]
 fn ranks_may_come_in_any_order_and_late() {
     let job = Ranks::of(3);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, job.port)).unwrap();
     let mut ranks = vec![job.start(2, "work")];
-    std::thread::sleep(Duration::from_millis(300));
+    await_attempt(listener);
     ranks.push(job.start(0, "work"));
-    std::thread::sleep(Duration::from_millis(300));
+    drop(job.intrude());
     ranks.push(job.start(1, "work"));
     assert_well(&ends(ranks));
     // The port can be used again at once.
@@ -242,38 +235,17 @@ fn one_process_needs_no_secret_and_no_address() {
 
 #[test]
 fn missing_ranks_are_named() {
-    // The time must suffice for ranks 0 and 2 to start on a busy machine.
-    let job = Ranks { timeout_s: "5", ..Ranks::of(4) };
-    let reports = ends([0, 2].map(|rank| job.start(rank, "work")).into());
-    for report in &reports {
-        assert_failed(report, &["of 4 processes, process 1, process 3 did not join the job within 5s"]);
-    }
-    assert!(reports[0].text.contains("this process reports") && reports[1].text.contains("process 0 reports"));
+    let job = Ranks { timeout_s: 1, ..Ranks::of(3) };
+    let report = job.start(0, "work").end();
+    assert_failed(&report, &["of 3 processes, process 1, process 2 did not join the job within 1s"]);
 }
 
 #[test]
 fn without_process_0_its_address_is_named() {
-    let job = Ranks { timeout_s: "1", ..Ranks::of(2) };
+    let job = Ranks { timeout_s: 1, ..Ranks::of(2) };
     let report = job.start(1, "work").end();
     let address = format!("did not reach process 0 at 127.0.0.1:{}", job.port);
     assert_failed(&report, &["this process reports", &address, "MASTER_ADDR"]);
-}
-
-#[test]
-fn a_process_with_another_secret_does_not_disturb_the_job() {
-    let job = Ranks::of(2);
-    let first = job.start(0, "work");
-    let mut intruder = job.command(1, "work");
-    let intruder = Rank(intruder.env("FARSIDE_SECRET", "guess").env("FARSIDE_TIMEOUT_S", "1").spawn().unwrap()).end();
-    assert_failed(&intruder, &["this process reports", "have different secrets: set FARSIDE_SECRET"]);
-    assert_well(&ends(vec![first, job.start(1, "work")]));
-
-    let job = Ranks { timeout_s: "5", ..Ranks::of(2) };
-    let first = job.start(0, "work");
-    let mut intruder = job.command(1, "work");
-    Rank(intruder.env("FARSIDE_SECRET", "guess").env("FARSIDE_TIMEOUT_S", "1").spawn().unwrap()).end();
-    let turned_away = "turned away: a process at";
-    assert_failed(&first.end(), &["process 1 did not join", turned_away, "has another FARSIDE_SECRET"]);
 }
 
 /// Process 0 of an older job still has the port. The others wait for that of their own.
@@ -414,48 +386,16 @@ fn different_machines_exchange_cards() {
 
 /// Returns two ranks at work on two hosts.
 fn ranks_between_hosts(pair: &Pair) -> [Rank; 2] {
-    let job = Ranks::of(2);
+    let job = Ranks { timeout_s: 30, ..Ranks::of(2) };
     let start = |(side, rank): (Side, u32)| {
         let mut command = pair.command(side, std::env::current_exe().unwrap());
         command.args(PROGRAM).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         Rendezvous { world_size: 2, master: Side::A, port: job.port, secret: "swordfish" }.tell(&mut command, rank);
-        Rank(command.env("FARSIDE_TIMEOUT_S", job.timeout_s).env(TASK, "stay").spawn().unwrap())
+        Rank(command.env("FARSIDE_TIMEOUT_S", job.timeout_s.to_string()).env(TASK, "stay").spawn().unwrap())
     };
     let mut ranks = [(Side::A, 0), (Side::B, 1)].map(start);
     ranks.iter_mut().for_each(|rank| rank.await_line("here"));
     ranks
-}
-
-/// A cut connection ends the job, although no side closes it.
-#[test]
-fn a_cable_that_is_cut_ends_the_job_on_both_sides() {
-    if farside_testbed::is_left_out("netns") || farside_testbed::is_left_out("fabric") {
-        return;
-    }
-    let pair = Pair::new().unwrap();
-    let ranks = ranks_between_hosts(&pair);
-    pair.cut().unwrap();
-    let reports = ends(ranks.into());
-    assert!(reports.iter().all(|report| report.status == Some(1)), "{reports:#?}");
-    assert_failed(&reports[0], &["this process reports", "process 1"]);
-    assert_failed(&reports[1], &["this process reports", "process 0"]);
-}
-
-/// A killed rank behind a cut cable cannot close its connection. The other rank learns of its end
-/// anyway.
-#[test]
-fn a_connection_that_is_half_open_ends_the_job() {
-    if farside_testbed::is_left_out("netns") || farside_testbed::is_left_out("fabric") {
-        return;
-    }
-    for gone in [0, 1] {
-        let pair = Pair::new().unwrap();
-        let mut ranks = ranks_between_hosts(&pair);
-        pair.cut().unwrap();
-        ranks[gone].kill();
-        let left = ends(ranks.into()).swap_remove(1 - gone);
-        assert_failed(&left, &["this process reports", &format!("process {gone}")]);
-    }
 }
 
 /// Returns the command of a rank whose group meets others at a port.
@@ -475,10 +415,14 @@ fn groups_launched_separately_are_one_job() {
     let sizes = [2, 3, 1];
     let mut ranks = Vec::new();
     let mut before: u32 = sizes.iter().sum();
-    // The first group comes last.
+    // The first group comes last. The others try to reach it before.
+    let mut listener = Some(TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap());
     for (index, size) in sizes.into_iter().enumerate().rev() {
         let group = Ranks::of(size);
         before -= size;
+        if index == 0 {
+            await_attempt(listener.take().unwrap());
+        }
         for rank in 0..size {
             let mut command = grouped(&group, rank, port, &format!("{index}/3"));
             if size == 1 {
@@ -487,7 +431,6 @@ fn groups_launched_separately_are_one_job() {
             }
             ranks.push(Rank(command.env(EXPECTED, (before + rank).to_string()).spawn().unwrap()));
         }
-        std::thread::sleep(Duration::from_millis(100));
     }
     assert_well(&ends(ranks));
 }
@@ -515,7 +458,7 @@ fn groups_of_different_programs_are_one_job() {
 
 #[test]
 fn missing_groups_are_named() {
-    let group = Ranks { timeout_s: "1", ..Ranks::of(1) };
+    let group = Ranks { timeout_s: 1, ..Ranks::of(1) };
     let report = Rank(grouped(&group, 0, group.port, "0/3").spawn().unwrap()).end();
     assert_failed(
         &report,
@@ -552,4 +495,74 @@ fn strangers_do_not_delay_the_start() {
     drop(job.intrude());
     assert_well(&ends(vec![first, job.start(1, "work")]));
     drop(silent);
+}
+
+mod deep {
+    use super::*;
+
+    /// A cut connection ends the job, although no side closes it.
+    #[test]
+    fn a_cable_that_is_cut_ends_the_job_on_both_sides() {
+        if farside_testbed::is_left_out("netns") || farside_testbed::is_left_out("fabric") {
+            return;
+        }
+        let pair = Pair::new().unwrap();
+        let ranks = ranks_between_hosts(&pair);
+        pair.cut().unwrap();
+        let reports = ends(ranks.into());
+        assert!(reports.iter().all(|report| report.status == Some(1)), "{reports:#?}");
+        assert_failed(&reports[0], &["this process reports", "process 1"]);
+        assert_failed(&reports[1], &["this process reports", "process 0"]);
+    }
+
+    /// A killed rank behind a cut cable cannot close its connection. The other rank learns of its end
+    /// anyway.
+    #[test]
+    fn a_connection_that_is_half_open_ends_the_job() {
+        if farside_testbed::is_left_out("netns") || farside_testbed::is_left_out("fabric") {
+            return;
+        }
+        for gone in [0, 1] {
+            let pair = Pair::new().unwrap();
+            let mut ranks = ranks_between_hosts(&pair);
+            pair.cut().unwrap();
+            ranks[gone].kill();
+            let left = ends(ranks.into()).swap_remove(1 - gone);
+            assert_failed(&left, &["this process reports", &format!("process {gone}")]);
+        }
+    }
+}
+
+/// Ranks that must start within a short deadline.
+mod timing {
+    use super::*;
+
+    #[test]
+    fn missing_ranks_are_named() {
+        // The time must suffice for ranks 0 and 2 to start on a busy machine.
+        let job = Ranks { timeout_s: 5, ..Ranks::of(4) };
+        let reports = ends([0, 2].map(|rank| job.start(rank, "work")).into());
+        for report in &reports {
+            assert_failed(report, &["of 4 processes, process 1, process 3 did not join the job within 5s"]);
+        }
+        assert!(reports[0].text.contains("this process reports") && reports[1].text.contains("process 0 reports"));
+    }
+
+    #[test]
+    fn a_process_with_another_secret_does_not_disturb_the_job() {
+        let job = Ranks::of(2);
+        let first = job.start(0, "work");
+        let mut intruder = job.command(1, "work");
+        let intruder =
+            Rank(intruder.env("FARSIDE_SECRET", "guess").env("FARSIDE_TIMEOUT_S", "1").spawn().unwrap()).end();
+        assert_failed(&intruder, &["this process reports", "have different secrets: set FARSIDE_SECRET"]);
+        assert_well(&ends(vec![first, job.start(1, "work")]));
+
+        let job = Ranks { timeout_s: 5, ..Ranks::of(2) };
+        let first = job.start(0, "work");
+        let mut intruder = job.command(1, "work");
+        Rank(intruder.env("FARSIDE_SECRET", "guess").env("FARSIDE_TIMEOUT_S", "1").spawn().unwrap()).end();
+        let turned_away = "turned away: a process at";
+        assert_failed(&first.end(), &["process 1 did not join", turned_away, "has another FARSIDE_SECRET"]);
+    }
 }

@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::fs::File;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farside::memory::{MemoryError, MemoryRefusal};
 use farside::prelude::*;
@@ -12,10 +12,9 @@ use farside::{Error, FabricError, FullCause, GlobalAddress, GlobalPtr, Result, S
 
 use farside_sys::net::MessageSocket;
 use farside_sys::shm::ShmError;
+use farside_testbed::{depth, limit, wait_until};
 
-use crate::support::{
-    LONG, has_note, meet, only, room, socket_name, take_notes, within_time, write_note, write_note_of,
-};
+use crate::support::{has_note, meet, only, room, socket_name, take_notes, within_time, write_note, write_note_of};
 
 type Sum = PerWorker<Cell<u64>>;
 
@@ -88,11 +87,13 @@ fn everything(me: &Worker) -> Result<()> {
     Ok(())
 }
 
-/// Lets the n-th registration of memory fail, and all from the n-th on, for each n.
+/// Lets the n-th registration of memory fail, and all from the n-th on: for every tenth n in the
+/// fast tier, for each in the deep one.
 #[test]
 fn no_failing_registration_ends_a_job() {
     const MANY: u64 = 10_000;
-    for first in 0..MANY {
+    let step = (10.0 / depth()).ceil() as usize;
+    for first in (0..MANY).step_by(step) {
         for end in [first + 1, u64::MAX] {
             let options = SimOptions { failing_registrations: (first, end), ..SimOptions::default() };
             let simulated = Simulation::new(3, 1, first).options(options).run(everything).unwrap();
@@ -133,12 +134,12 @@ fn call_and_be_answered(me: &Worker, to: u32) -> Result<()> {
 /// Sends a buffer for which the ring must grow until that is refused for lack of memory or
 /// descriptors. Returns the text of the error.
 fn refused_growth(me: &Worker, to: WorkerId, buffer: &[u8]) -> Result<String> {
-    let end = Instant::now() + LONG;
+    let end = me.now() + limit();
     loop {
         let sent = me.to(to).when_full(WhenFull::Fail).call_buffer((), buffer, |_, (), _| panic!("it is refused"));
         match sent.expect_err("the ring cannot grow").error {
             error @ Error::Full { cause: FullCause::RingMemory, .. } => return Ok(error.to_string()),
-            Error::Full { .. } => assert!(Instant::now() < end, "the growth is not refused"),
+            Error::Full { .. } => assert!(me.now() < end, "the growth is not refused"),
             error => return Err(error),
         }
         me.progress()?;
@@ -216,7 +217,7 @@ fn without_descriptors(me: &Worker) -> Result<()> {
 }
 
 fn run(processes: u32, body: fn(&Worker) -> Result<()>) {
-    let job = farside::job().processes(processes).time_limit(LONG);
+    let job = farside::job().processes(processes).time_limit(limit());
     if let Err(error) = job.run(body) {
         eprintln!("verdict: {error}");
         std::process::exit(1);
@@ -351,13 +352,13 @@ const GREETED: &str = "scarcity::greeted_program";
 
 /// Process 0 has a descriptor for the connection of a peer, and none for the peer's memory.
 fn greeted(me: &Worker) -> Result<()> {
-    let end = Instant::now() + LONG;
+    let end = me.now() + limit();
     if me.id().number() == 0 {
         let mut taken = take_all_descriptors();
         taken.pop();
         write_note(GREETED, 0, "short of descriptors");
         while !has_note(GREETED, 1) {
-            assert!(Instant::now() < end, "no peer calls");
+            assert!(me.now() < end, "no peer calls");
             me.progress()?;
         }
         drop(taken);
@@ -366,7 +367,7 @@ fn greeted(me: &Worker) -> Result<()> {
         assert_eq!(me.counters_to(WorkerId::new(1)).rings, 1);
     } else {
         while !has_note(GREETED, 0) {
-            assert!(Instant::now() < end, "process 0 does not begin");
+            assert!(me.now() < end, "process 0 does not begin");
             me.progress()?;
         }
         call_and_be_answered(me, 0)?;
@@ -396,12 +397,7 @@ const BESIEGED: &str = "scarcity::besieged_program";
 /// other processes for the first time.
 fn besieged(me: &Worker) -> Result<()> {
     write_note(BESIEGED, me.id().number(), &socket_name().expect("it listens"));
-    let end = Instant::now() + LONG;
-    while !has_note(BESIEGED, 3) {
-        assert!(Instant::now() < end, "no stranger comes");
-        me.progress()?;
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_until("strangers come", || me.progress().is_err() || has_note(BESIEGED, 3));
     (0..3).try_for_each(|to| call_and_be_answered(me, to))?;
     me.barrier()
 }
@@ -419,12 +415,12 @@ fn strangers_do_not_keep_processes_apart() {
     let pid = launcher.id();
     let output = within_time(|| {
         let mut names = vec![None; 3];
-        while names.iter().any(Option::is_none) {
+        wait_until("all processes listen", || {
             for (all, new) in names.iter_mut().zip(take_notes(pid, BESIEGED, 3)) {
                 *all = all.take().or(new);
             }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+            names.iter().all(Option::is_some)
+        });
         let connect = |name: String| (0..100).map(move |_| MessageSocket::connect(&name.as_bytes()[1..]).unwrap());
         let strangers: Vec<MessageSocket> = names.into_iter().flatten().flat_map(connect).collect();
         write_note_of(pid, BESIEGED, 3, "they are there");
@@ -441,7 +437,7 @@ const CROWDED: &str = "scarcity::crowded_program";
 #[test]
 #[ignore = "a program for the test below"]
 fn crowded_program() {
-    let verdict = farside::job().processes(1).threads_per_process(64).time_limit(LONG).run(|_| Ok(()));
+    let verdict = farside::job().processes(1).threads_per_process(64).time_limit(limit()).run(|_| Ok(()));
     eprintln!("verdict: {verdict:?}");
 }
 

@@ -1,7 +1,6 @@
 //! Sections of global memory, compared with arrays that are moved value by value. The bodies run as
 //! processes, over the fabric that `FARSIDE_FABRIC` names, and in the simulator.
 
-use crate::support::room;
 use farside::global::GlobalError;
 use std::time::Duration;
 
@@ -9,8 +8,9 @@ use farside::prelude::*;
 use farside::{
     AddressFault, Error, GlobalAddress, GlobalSlice, LogGp, Result, Section, SectionFault, SimOptions, Simulation,
 };
+use farside_testbed::scaled;
 
-use crate::support::only;
+use crate::support::{room, spread, verdict};
 
 const STARTER_BYTES: u32 = 64 << 10;
 
@@ -181,10 +181,8 @@ fn bad_sections_are_refused(me: &Worker) -> Result<()> {
 
 #[test]
 fn everything_by_processes() {
-    let arguments = only("sections::everything_by_processes");
     let job = farside::job().processes(3).starter_bytes(STARTER_BYTES);
-    let job = job.entry(arguments).quiet_stdout().time_limit(Duration::from_secs(60));
-    job.run(|me| {
+    verdict("sections::everything_by_processes", job, |me| {
         all_sizes(me, if me.is_mapped(GlobalAddress::starter(ProcessId::new(0), 0))? { 200 } else { 5 })?;
         bad_sections_are_refused(me)
     })
@@ -193,7 +191,7 @@ fn everything_by_processes() {
 
 #[test]
 fn everything_in_the_simulator() {
-    for seed in 0..2 {
+    for seed in 0..scaled(2) {
         let simulation = Simulation::new(3, 1, seed).starter_bytes(STARTER_BYTES);
         let simulated = simulation.run(|me| {
             all_sizes(me, 4)?;
@@ -243,7 +241,7 @@ fn many_pieces_are_under_way_at_a_time() {
 /// A worker that moves pieces to or from a process that dies gets an error at once.
 #[test]
 fn the_owner_may_die_meanwhile() {
-    for seed in 0..8 {
+    for seed in spread(8) {
         let dying = ProcessId::new(1);
         let simulation = Simulation::new(2, 1, seed)
             .starter_bytes(STARTER_BYTES)

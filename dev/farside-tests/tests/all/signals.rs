@@ -1,7 +1,6 @@
 //! Data with signals, and waits for signals. The bodies run as processes, over the fabric that
 //! `FARSIDE_FABRIC` names, and in the simulator.
 
-use crate::support::room;
 use farside::global::GlobalError;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -11,15 +10,14 @@ use farside::{
     AddressFault, Comparison, Error, GlobalAddress, GlobalPtr, Handle, Incoming, LogGp, MovementError, Notifications,
     Order, Result, Section, Signal, SimOptions, Simulation, Until,
 };
+use farside_testbed::{limit, scaled};
 
-use crate::support::only;
+use crate::support::{room, spread, verdict};
 
 const STARTER_BYTES: u32 = 64 << 10;
 /// The size of the area of signals. Data begins behind it.
 const DATA: u32 = 4096;
 const DATA_BYTES: u32 = 8192;
-/// The longest time that any step takes.
-const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Returns a word of a process's starter memory.
 fn word(process: ProcessId, number: u32) -> GlobalPtr<u64> {
@@ -75,7 +73,7 @@ fn the_end_of_the_data_is_visible_with_the_signal(me: &Worker) -> Result<()> {
             place.slice(WORDS).put_signal(me, 0, &data(round, from, WORDS), there, Signal::Set(round))?;
             back.wait_until(me, Comparison::Ge, round)?;
         } else if me.id() == to {
-            let (came, last, end) = (there.until(Comparison::Ge, round), place.add(WORDS - 1)?, me.now() + DEADLINE);
+            let (came, last, end) = (there.until(Comparison::Ge, round), place.add(WORDS - 1)?, me.now() + limit());
             while came.test(me)?.is_none() {
                 assert!(me.now() < end, "round {round} does not come");
                 me.progress()?;
@@ -450,15 +448,13 @@ const BODIES: [Body; 12] = [
 
 #[test]
 fn everything_by_processes() {
-    let arguments = only("signals::everything_by_processes");
     let job = farside::job().processes(3).threads_per_process(2).starter_bytes(STARTER_BYTES);
-    let job = job.entry(arguments).quiet_stdout().time_limit(Duration::from_secs(60));
-    job.run(|me| BODIES.into_iter().try_for_each(|body| body(me))).unwrap();
+    verdict("signals::everything_by_processes", job, |me| BODIES.into_iter().try_for_each(|body| body(me))).unwrap();
 }
 
 #[test]
 fn everything_in_the_simulator() {
-    for seed in 0..6 {
+    for seed in 0..scaled(2) {
         let simulation = Simulation::new(3, 1, seed).starter_bytes(STARTER_BYTES);
         let simulated = simulation.run(|me| BODIES.into_iter().try_for_each(|body| body(me)));
         simulated.unwrap().verdict.unwrap();
@@ -479,7 +475,7 @@ fn a_signal_goes_out_while_its_worker_only_reads(me: &Worker) -> Result<()> {
             let sent = sent.map_err(|refused| refused.error)?;
             let begun = me.now();
             while word(there, 1).load(me)? < round {
-                assert!(me.now() - begun < DEADLINE, "the signal of round {round} does not go out");
+                assert!(me.now() - begun < limit(), "the signal of round {round} does not go out");
             }
             sent.take(me)?;
         }
@@ -498,7 +494,7 @@ fn a_signal_goes_out_while_its_worker_only_reads(me: &Worker) -> Result<()> {
 #[test]
 fn waiting_for_a_lost_process_ends() {
     let dying = ProcessId::new(2);
-    for seed in 0..6 {
+    for seed in 0..scaled(6) {
         let simulation = Simulation::new(3, 1, seed).kill(dying, Duration::from_millis(5));
         let well = AtomicU32::new(0);
         let simulated = simulation.run(|me| {
@@ -616,8 +612,8 @@ fn started_operations_continue_while_the_worker_computes() {
 #[test]
 fn started_signals_to_a_lost_process_end() {
     let dying = ProcessId::new(2);
-    let mut lost_in_all = 0;
-    for seed in 0..8 {
+    let (mut lost_in_all, seeds) = (0, spread(8));
+    for seed in seeds.clone() {
         let after = Duration::from_micros(200 + 150 * seed);
         let simulation = Simulation::new(3, 1, seed).kill(dying, after).starter_bytes(STARTER_BYTES);
         let lost = AtomicU32::new(0);
@@ -655,5 +651,5 @@ fn started_signals_to_a_lost_process_end() {
         assert!(simulated.unwrap().verdict.is_err());
         lost_in_all += lost.into_inner();
     }
-    assert_eq!(lost_in_all, 16);
+    assert_eq!(lost_in_all as usize, 2 * seeds.count());
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use farside::prelude::*;
 use farside::{Error, FullCause, LaunchError, ProcessEnd, Result, RingOptions, Simulated, Simulation, simulate};
+use farside_testbed::scaled;
 
 type Sum = PerWorker<Cell<u64>>;
 
@@ -303,7 +304,7 @@ fn survivors_go_on() {
         assert_eq!(last[from.index()] + 1, number);
         last[from.index()] = number;
     }
-    for seed in 0..5 {
+    for seed in 0..scaled(5) {
         let survivors = AtomicU64::new(0);
         let verdict = simulate(4, 1, seed, |me| {
             let last = PerWorker::new(me, RefCell::new([0; 4]))?;
@@ -352,7 +353,7 @@ impl Random {
 /// run.
 #[test]
 fn soak() {
-    for seed in 1..=20 {
+    for seed in 1..=scaled(4) {
         let simulated = everything_at_once(seed);
         simulated.verdict.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         assert_eq!(everything_at_once(seed).trace, simulated.trace, "of seed {seed}");

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use farside::prelude::*;
 use farside::{Error, Result, simulate};
+use farside_testbed::scaled;
 
 type State = PerWorker<RefCell<u64>>;
 
@@ -69,11 +70,12 @@ fn there_may_be_any_number_of_values() {
 /// Values that are freed leave nothing behind, and an old handle never names a later value.
 #[test]
 fn values_come_and_go() {
-    const COUNT: u32 = 10_000;
+    // More than a slot has values.
+    let count = scaled(1500) as u32;
     let alive = Arc::new(());
     simulate(2, 1, 1, |me| {
         let (mut olds, mut slots) = (Vec::new(), HashSet::new());
-        for number in 0..COUNT {
+        for number in 0..count {
             let own = PerWorker::new(me, RefCell::new((number, alive.clone())))?;
             let shared = Dist::new(me, || (number, alive.clone()))?;
             assert_eq!(own.with(me, |own| own.0), number);
@@ -93,9 +95,9 @@ fn values_come_and_go() {
             olds.push((own, shared));
         }
         // A slot has 1024 values.
-        assert!(slots.len() <= COUNT as usize / 1000 + 1, "{} slots", slots.len());
-        let own = PerWorker::new(me, RefCell::new((COUNT, alive.clone())))?;
-        let shared = Dist::new(me, || (COUNT, alive.clone()))?;
+        assert!(slots.len() <= count as usize / 1000 + 1, "{} slots", slots.len());
+        let own = PerWorker::new(me, RefCell::new((count, alive.clone())))?;
+        let shared = Dist::new(me, || (count, alive.clone()))?;
         assert!(olds.iter().all(|(own, shared)| !own.is_here(me) && shared.hold(me).is_none()));
         let (old, old_shared) = olds[olds.len() - 1];
         let refused = |panicked: std::thread::Result<()>| {

@@ -3,15 +3,14 @@
 
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use farside::Result;
 use farside::prelude::*;
 use farside_sys::net::{Interest, MessageSocket, is_end, wait_ready};
 use farside_sys::process::set_thread_user;
-use farside_testbed::Holdings;
+use farside_testbed::{Holdings, deadline, limit, wait_for, wait_until};
 
-use crate::support::{LONG, has_note, only, socket_name, take_notes, within_time, write_note, write_note_of};
+use crate::support::{has_note, only, socket_name, take_notes, within_time, write_note, write_note_of};
 
 const VISITED: &str = "strangers::visited_program";
 const PROCESSES: u32 = 2;
@@ -20,7 +19,7 @@ const TESTER: u32 = PROCESSES;
 /// A user who is no one on this machine.
 const OTHER_USER: u32 = 65_534;
 /// Connections that are made before anything is counted, and between the two counts.
-const TRIES_BEFORE: usize = 1_000;
+const TRIES_BEFORE: usize = 200;
 const TRIES: usize = 8_000;
 /// Every hundredth connection stays open at the stranger's end.
 const KEPT_OPEN: usize = 100;
@@ -31,11 +30,10 @@ const GROWTH_BYTES_MAX: u64 = 16 * TRIES as u64;
 fn visited(me: &Worker) -> Result<()> {
     let name = socket_name().expect("it listens");
     write_note(VISITED, me.id().number(), &format!("{} {name}", std::process::id()));
-    let end = Instant::now() + LONG;
+    let end = me.now() + limit();
     while !me.all_reduce(has_note(VISITED, TESTER), |a, b| a || b)? {
-        assert!(Instant::now() < end, "the tester does not end the job");
+        assert!(me.now() < end, "the tester does not end the job");
         assert_eq!(me.call_return(me.neighbor(1), 20_u64, |_, x| x + 1)?.wait()?, 21);
-        std::thread::sleep(Duration::from_millis(1));
     }
     Ok(())
 }
@@ -43,7 +41,7 @@ fn visited(me: &Worker) -> Result<()> {
 #[test]
 #[ignore = "a program for the test below"]
 fn visited_program() {
-    if let Err(error) = farside::job().processes(PROCESSES).time_limit(LONG).run(visited) {
+    if let Err(error) = farside::job().processes(PROCESSES).time_limit(limit()).run(visited) {
         eprintln!("verdict: {error}");
         std::process::exit(1);
     }
@@ -51,24 +49,19 @@ fn visited_program() {
 
 /// Connects to a process. Returns the connection when the process has ended it.
 fn try_in_vain(name: &str, number: usize) -> MessageSocket {
-    let end = Instant::now() + LONG;
-    let socket = loop {
-        assert!(Instant::now() < end, "the process accepts no connections any more");
-        match MessageSocket::connect(&name.as_bytes()[1..]) {
-            Ok(socket) => break socket,
-            // The process has not accepted the last ones.
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                std::thread::sleep(Duration::from_micros(100));
-            }
-            Err(error) => panic!("{error}"),
-        }
+    let connect = || match MessageSocket::connect(&name.as_bytes()[1..]) {
+        Ok(socket) => Some(socket),
+        // The process has not accepted the last ones.
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => None,
+        Err(error) => panic!("{error}"),
     };
+    let socket = wait_for("the process accepts connections", connect);
     if number.is_multiple_of(2) {
         // The process may have ended the connection already.
         let _ = socket.send(&[0x5a; 64], None);
     }
     let interest = Interest { fd: socket.as_fd(), writable: false };
-    assert!(wait_ready(&[interest], Some(end)).unwrap()[0], "the process does not end the connection");
+    assert!(wait_ready(&[interest], Some(deadline())).unwrap()[0], "the process does not end the connection");
     match socket.receive(&mut [0; 1024]) {
         Ok(None) => {}
         Err(error) if is_end(&error) => {}
@@ -100,12 +93,12 @@ fn visit(names: &[String], tries: usize) -> Vec<MessageSocket> {
 /// Returns the process and the name of each socket when all are known.
 fn take_names(launcher: u32) -> Vec<(String, String)> {
     let mut notes = vec![None; PROCESSES as usize];
-    while notes.contains(&None) {
+    wait_until("all processes listen", || {
         for (all, new) in notes.iter_mut().zip(take_notes(launcher, VISITED, PROCESSES)) {
             *all = all.take().or(new);
         }
-        std::thread::sleep(Duration::from_millis(5));
-    }
+        !notes.contains(&None)
+    });
     notes.iter().flatten().map(|note| note.split_once(' ').map(|(a, b)| (a.into(), b.into())).unwrap()).collect()
 }
 

@@ -7,13 +7,17 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::process::exit;
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
 
 use farside::prelude::*;
 use farside::{Error, GlobalAddress, GlobalPtr, Job, LaunchError, ProcessEnd, Result};
+use farside_testbed::{limit, scaled, wait_for, wait_until};
 
-/// The longest time that any step takes on a very busy machine.
-pub(crate) const LONG: Duration = Duration::from_secs(60);
+/// Returns some of the numbers below `count`, evenly spread: every tenth at depth 1, all at depth
+/// 10. For the moments of an accident, or the cases of a table.
+pub(crate) fn spread(count: u64) -> impl Iterator<Item = u64> + Clone {
+    let some = scaled(count.div_ceil(10)).min(count);
+    (0..some).map(move |index| index * count / some)
+}
 
 /// The error of type `E` that a result holds: that of one of the library's modules.
 pub(crate) fn room<T, E: std::error::Error + 'static>(result: &Result<T>) -> Option<&E> {
@@ -43,11 +47,11 @@ pub(crate) fn verdict(test: &str, job: Job, body: impl Fn(&Worker) -> Result<()>
     verdict
 }
 
-/// Calls the function. Ends this process if that takes longer than [`LONG`].
+/// Calls the function. Ends this process if that takes longer than [`limit`].
 pub(crate) fn within_time<T>(function: impl FnOnce() -> T) -> T {
     let (done, watch) = mpsc::channel::<()>();
     std::thread::spawn(move || {
-        if watch.recv_timeout(LONG) == Err(mpsc::RecvTimeoutError::Timeout) {
+        if watch.recv_timeout(limit()) == Err(mpsc::RecvTimeoutError::Timeout) {
             eprintln!("a job hangs");
             exit(102);
         }
@@ -93,11 +97,7 @@ pub(crate) fn has_note(test: &str, author: u32) -> bool {
 
 /// Makes no progress until another worker calls for attention by a note, without the library.
 pub(crate) fn pay_no_attention(test: &str) {
-    let begin = Instant::now();
-    while !has_note(test, 0) {
-        assert!(begin.elapsed() < LONG, "no other worker calls for attention");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_until("another worker calls for attention", || has_note(test, 0));
 }
 
 /// Ends [`pay_no_attention`] in the other processes of the same job.
@@ -107,10 +107,10 @@ pub(crate) fn call_for_attention(test: &str) {
 
 /// Sets a way up. Tries again if the job's deadline is too short for it.
 pub(crate) fn set_up(me: &Worker, to: WorkerId) -> Result<()> {
-    let begin = Instant::now();
+    let end = me.now() + limit();
     loop {
         match me.setup(to) {
-            Err(Error::Deadline { .. }) => assert!(begin.elapsed() < LONG, "no way to {to} comes about"),
+            Err(Error::Deadline { .. }) => assert!(me.now() < end, "no way to {to} comes about"),
             other => return other,
         }
     }
@@ -120,12 +120,29 @@ pub(crate) fn set_up(me: &Worker, to: WorkerId) -> Result<()> {
 pub(crate) fn meet(me: &Worker, number: u32, processes: u64) -> Result<()> {
     let count: GlobalPtr<u64> = GlobalAddress::starter(ProcessId::new(0), 8 * number).cast();
     count.fetch_add(me, 1)?;
-    let end = Instant::now() + LONG;
+    let end = me.now() + limit();
     while count.load(me)? < processes {
-        assert!(Instant::now() < end, "not all come to meeting {number}");
+        assert!(me.now() < end, "not all come to meeting {number}");
         me.progress()?;
     }
     Ok(())
+}
+
+/// Says in a note that this worker begins to wait, and which thread it is.
+pub(crate) fn announce_wait(test: &str, author: u32) {
+    let thread = std::fs::read_link("/proc/thread-self").expect("the system names the thread");
+    write_note(test, author, thread.to_str().expect("these are numbers"));
+}
+
+/// Waits until another worker of the same job, which has [announced](announce_wait) its wait, is
+/// asleep in it.
+pub(crate) fn see_it_wait(test: &str, author: u32) {
+    let thread =
+        wait_for("a worker begins to wait", || std::fs::read_to_string(note_path(launcher(), test, author)).ok());
+    wait_until("the worker sleeps in its wait", || {
+        let stat = std::fs::read_to_string(format!("/proc/{thread}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('S'))
+    });
 }
 
 /// Takes the notes of all authors away, and returns what they wrote.

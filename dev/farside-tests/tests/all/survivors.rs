@@ -9,21 +9,17 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use farside::prelude::*;
 use farside::{Error, Result};
 use farside_testbed::netns::Side::{A, B};
 use farside_testbed::netns::{Pair, Rendezvous, Side};
-use farside_testbed::{Echo, Running, is_left_out};
+use farside_testbed::{Echo, Running, deadline, is_left_out, wait_until};
 
 use crate::faults::sweep::{VICTIM_IS_LOST, report_work};
 use crate::support::only;
 
 const PROGRAM: &str = "survivors::program";
-/// The longest time that any step takes on a very busy machine.
-const LONG: Duration = Duration::from_secs(60);
 /// The processes from this number on are killed or cut off.
 const VICTIMS: u32 = 2;
 const BUFFER_BYTES: usize = 1 << 20;
@@ -111,13 +107,14 @@ pub(crate) fn run(
         Running::start(&format!("rank {rank}"), &mut command, Echo::Quiet).unwrap_or_else(|failure| panic!("{failure}"))
     };
     let mut ranks: Vec<_> = (0..).zip(sides).map(start).collect();
-    let deadline = Instant::now() + LONG;
     for rank in &mut ranks {
-        while !rank.printed().contains("at work") {
-            assert!(rank.status().is_none() && Instant::now() < deadline, "{}", rank.failure("it does not begin"));
-            thread::sleep(Duration::from_millis(10));
-        }
+        wait_until("a rank is at work", || {
+            let is_at_work = rank.printed().contains("at work");
+            assert!(is_at_work || rank.status().is_none(), "{}", rank.failure("it does not begin"));
+            is_at_work
+        });
     }
+    let deadline = deadline();
     accident(&pair, &mut ranks);
     let end = |rank: &mut Running| {
         let status = rank.wait(deadline).unwrap_or_else(|failure| panic!("{failure}"));
@@ -141,25 +138,29 @@ pub(crate) fn is_possible() -> bool {
     !is_left_out("netns") && !is_left_out("fabric")
 }
 
-#[test]
-fn the_others_continue_after_a_rank_is_killed_in_a_transfer() {
-    if is_possible() {
-        // The survivors are on different hosts.
-        for (fabric, sides) in [("ofi:tcp", &[A, B, A][..]), ("auto", &[A, B, A, B])] {
-            let reports = run(PROGRAM, fabric, sides, |_, ranks| ranks[2..].iter_mut().for_each(Running::kill));
-            assert_survived(&reports);
+mod deep {
+    use super::*;
+
+    #[test]
+    fn the_others_continue_after_a_rank_is_killed_in_a_transfer() {
+        if is_possible() {
+            // The survivors are on different hosts.
+            for (fabric, sides) in [("ofi:tcp", &[A, B, A][..]), ("auto", &[A, B, A, B])] {
+                let reports = run(PROGRAM, fabric, sides, |_, ranks| ranks[2..].iter_mut().for_each(Running::kill));
+                assert_survived(&reports);
+            }
         }
     }
-}
 
-#[test]
-fn the_others_continue_after_a_rank_is_cut_off_in_a_transfer() {
-    if is_possible() {
-        for (fabric, sides) in [("ofi:tcp", &[A, A, B][..]), ("auto", &[A, A, B, B])] {
-            let reports = run(PROGRAM, fabric, sides, |pair, _| pair.cut().unwrap());
-            assert_survived(&reports);
-            for (code, text) in &reports[2..] {
-                assert!(code.is_some_and(|code| code != 0) && text.contains("process 0"), "{reports:#?}");
+    #[test]
+    fn the_others_continue_after_a_rank_is_cut_off_in_a_transfer() {
+        if is_possible() {
+            for (fabric, sides) in [("ofi:tcp", &[A, A, B][..]), ("auto", &[A, A, B, B])] {
+                let reports = run(PROGRAM, fabric, sides, |pair, _| pair.cut().unwrap());
+                assert_survived(&reports);
+                for (code, text) in &reports[2..] {
+                    assert!(code.is_some_and(|code| code != 0) && text.contains("process 0"), "{reports:#?}");
+                }
             }
         }
     }

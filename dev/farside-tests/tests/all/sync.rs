@@ -10,6 +10,7 @@ use std::time::Duration;
 use farside::prelude::*;
 use farside::sync::{Combining, Delegated, Fenced, LockGuard, LockManager, Operation, Structures, SyncError, Token};
 use farside::{Error, LaunchError, ProcessEnd, Result, Simulation, simulate};
+use farside_testbed::{limit, scaled};
 
 /// Returns the synchronization error of a result.
 #[track_caller]
@@ -29,7 +30,7 @@ fn one_at_a_time(me: &Worker) -> Result<()> {
     let owner = WorkerId::new(0);
     for round in 0..ROUNDS {
         let lock = locks.named(me, "number");
-        let guard = if round % 4 == 0 { lock.lock_for(Duration::from_secs(60))? } else { lock.lock()? };
+        let guard = if round % 4 == 0 { lock.lock_for(limit())? } else { lock.lock()? };
         let old = me.call_return(owner, number, |there, number| number.here(there).get())?.wait()?;
         me.call_return(owner, (number, old + 1), |there, (number, new)| number.here(there).set(new))?.wait()?;
         // The last lock has certainly been released when this returns.
@@ -244,7 +245,7 @@ fn release_without_room(me: &Worker) -> Result<()> {
         })?;
         me.wait_while_serving(|| is_over.here(me).get())?;
         // This would wait for ever if the lock were not released.
-        drop(lock.lock_for(Duration::from_secs(20))?);
+        drop(lock.lock_for(limit())?);
     }
     me.barrier()
 }
@@ -377,7 +378,7 @@ fn simulated_an_operation_may_wait_while_others_want_the_value() {
         });
         done.send(simulated.is_ok()).unwrap();
     });
-    assert_eq!(is_done.recv_timeout(Duration::from_secs(60)), Ok(true));
+    assert_eq!(is_done.recv_timeout(limit()), Ok(true));
 }
 
 /// The same with a thread for the value, which is not one of a simulation's.
@@ -408,7 +409,7 @@ fn handlers_share_a_delegated_value(me: &Worker) -> Result<()> {
 fn simulated_a_process_may_die_with_a_lock_or_waiting() {
     const ROUNDS: u32 = 30;
     let mut died_inside = 0;
-    for seed in 0..40_u64 {
+    for seed in 0..scaled(40) {
         let doomed = ProcessId::new(3);
         let inside = AtomicU32::new(u32::MAX);
         let ends = AtomicU32::new(0);
@@ -457,7 +458,7 @@ macro_rules! in_both {
 
         #[test]
         fn $simulated() {
-            for seed in 0..4 {
+            for seed in 0..scaled(4) {
                 simulate($processes, $threads, seed, $name).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
             }
         }
@@ -469,15 +470,31 @@ in_both! {
     in_order: 4 x 2, a_lock_is_granted_in_order, simulated_a_lock_is_granted_in_order;
     shared_and_alone: 3 x 1, readers_share_a_lock, simulated_readers_share_a_lock;
     giving_up: 3 x 2, who_gives_up_leaves_the_queue, simulated_who_gives_up_leaves_the_queue;
-    a_lease_ends: 3 x 1, a_late_holder_is_fenced_off, simulated_a_late_holder_is_fenced_off;
     locks_in_handlers: 2 x 1, handlers_do_not_wait_for_locks, simulated_handlers_do_not_wait_for_locks;
     structures_by_name: 3 x 2, structures_are_found_and_changed, simulated_structures_are_found_and_changed;
     combining_in_handlers: 2 x 2, handlers_share_a_value, simulated_handlers_share_a_value;
 }
 
+/// As processes, the lease must not end before its holder has renewed it.
+mod timing {
+    use super::*;
+
+    #[farside::test(processes = 3, threads = 1)]
+    fn a_late_holder_is_fenced_off(me: &Worker) -> Result<()> {
+        a_lease_ends(me)
+    }
+}
+
+#[test]
+fn simulated_a_late_holder_is_fenced_off() {
+    for seed in 0..scaled(4) {
+        simulate(3, 1, seed, a_lease_ends).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    }
+}
+
 #[test]
 fn simulated_a_lock_is_released_when_there_is_room_again() {
-    for seed in 0..4 {
+    for seed in 0..scaled(4) {
         simulate(2, 1, seed, release_without_room).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     }
 }

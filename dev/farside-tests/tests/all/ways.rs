@@ -12,6 +12,7 @@ use std::cell::RefCell;
 use farside::job::FabricChoice;
 use farside::prelude::*;
 use farside::{Job, Result, Simulation};
+use farside_testbed::scaled;
 
 use crate::support::{is_launched, take_notes, verdict};
 
@@ -30,7 +31,7 @@ fn over_real_fabrics(test: &str, job: Job, body: impl Fn(&Worker) -> Result<()> 
 /// Runs a job over shared memory, libfabric and the simulated network.
 fn over_all_fabrics(test: &str, processes: u32, body: impl Fn(&Worker) -> Result<()> + Send + Sync) {
     if !is_launched() {
-        for seed in 0..3 {
+        for seed in 0..scaled(3) {
             let simulated = Simulation::new(processes, 1, seed).run(&body).unwrap();
             simulated.verdict.unwrap_or_else(|error| panic!("simulated with seed {seed}: {error}"));
         }

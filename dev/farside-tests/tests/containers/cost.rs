@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 use farside::{Error, LogGp, PerWorker, ProcessId, Result, SimOptions, Simulation, Worker, WorkerId};
 use farside_containers::queue::Queue;
 use farside_containers::{ContainerError, CostModel, Implementation, Load, Op, Plan, Promise};
+use farside_testbed::scaled;
 
 /// A machine on which calls cost nothing.
 pub(crate) const CALLS_ARE_FREE: CostModel = CostModel { call: 0.0, ..CostModel::CORI };
 
 /// Simulates few workers, because a measurement takes many operations.
 pub(crate) fn simulated_measurements(body: fn(&Worker) -> Result<()>) {
-    for (processes, threads, seed) in [(1, 1, 1), (3, 1, 2)] {
+    for (processes, threads, seed) in [(1, 1, 1), (3, 1, 2)].into_iter().take(scaled(1) as usize) {
         farside::simulate(processes, threads, seed, body).unwrap();
     }
 }
@@ -45,19 +46,21 @@ fn every_worker_gets_the_same_model(me: &Worker) -> Result<()> {
     Ok(())
 }
 
-#[farside::test(processes = 2, threads = 2, timeout_s = 120)]
+#[farside::test(processes = 2, threads = 2, timeout_s = 600)]
 fn by_processes(me: &Worker) -> Result<()> {
     every_worker_gets_the_same_model(me)
 }
 
-#[test]
-fn by_eight_processes() {
-    crate::by_eight(every_worker_gets_the_same_model, concat!(module_path!(), "::by_eight_processes"));
+mod deep {
+    #[test]
+    fn by_eight_processes() {
+        crate::by_eight(super::every_worker_gets_the_same_model, concat!(module_path!(), "::by_eight_processes"));
+    }
 }
 
 #[test]
 fn simulated() {
-    for (processes, threads, seed) in [(2, 1, 2), (3, 2, 3), (5, 1, 4)] {
+    for (processes, threads, seed) in [(2, 1, 2), (3, 2, 3), (5, 1, 4)].into_iter().take(scaled(1) as usize) {
         let options = SimOptions { network: LogGp::FDR, ..SimOptions::default() };
         let simulation = Simulation::new(processes, threads, seed).options(options);
         simulation
@@ -162,7 +165,7 @@ fn an_error_on_one_worker_ends_the_choice_on_all() {
             _ => assert!(matches!(error.room_error(), Some(ContainerError::Failed { at: VICTIM, .. })), "{error:?}"),
         }
         // The collectives that follow are in step.
-        Queue::<u64>::with_implementation(me, ProcessId::new(0), 10, Implementation::Auto)?.free(me)
+        Queue::<u64>::with_implementation(me, ProcessId::new(0), 10, Implementation::OneSided)?.free(me)
     };
     Simulation::new(3, 1, 1).run(run).unwrap().verdict.unwrap();
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use farside::{Batches, Error, ProcessId, Result, Simulation, Wire, Worker, WorkerId};
 use farside_containers::{ContainerError, CountingSet, DistIterator, DistVec};
+use farside_testbed::scaled;
 
 use crate::everywhere;
 
@@ -238,7 +239,7 @@ fn a_loss_amid_a_sort_doubles_nothing() {
     const SURVIVORS: usize = 3;
     let dying = ProcessId::new(1);
     let mut met = 0;
-    for seed in 1..8 {
+    for seed in 1..=scaled(2) {
         let ends = Mutex::new(Vec::new());
         let after = Duration::from_micros(1300 + 37 * seed);
         let simulated = Simulation::new(SURVIVORS as u32 + 1, 1, seed).kill(dying, after).run(|me| {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use farside::{Error, PerWorker, ProcessId, Result, Simulation, Worker, WorkerId};
 use farside_containers::{ContainerError, CountingSet, Exchange, Items, Query};
+use farside_testbed::scaled;
 
 use crate::everywhere;
 
@@ -229,7 +230,7 @@ fn an_item_without_end_is_refused(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-#[farside::test(processes = 2, threads = 1, timeout_s = 120)]
+#[farside::test(processes = 2, threads = 1, timeout_s = 600)]
 fn too_long_items(me: &Worker) -> Result<()> {
     an_item_without_end_is_refused(me)
 }
@@ -237,6 +238,10 @@ fn too_long_items(me: &Worker) -> Result<()> {
 /// A flood into a worker that does not serve yet arrives whole.
 fn a_flood_waits_for_its_receiver(me: &Worker) -> Result<()> {
     const ITEMS: u64 = 200_000;
+    /// The items of each sender that need no receiver.
+    const AHEAD: u64 = 500;
+    let pushed = me.global_array::<u64>(me.worker_count() as usize)?;
+    me.barrier()?;
     let sum = Rc::new(Cell::new(0_u64));
     let part = sum.clone();
     let exchange = Exchange::new(me, move |_, items: Items<'_, [u64; 4]>| {
@@ -244,10 +249,19 @@ fn a_flood_waits_for_its_receiver(me: &Worker) -> Result<()> {
     })?;
     let last = WorkerId::new(me.worker_count() - 1);
     if me.id() == last {
-        std::thread::sleep(Duration::from_millis(200));
+        for of in 0..me.worker_count() as usize - 1 {
+            while pushed.get(me, of)? < AHEAD {
+                std::thread::yield_now();
+            }
+        }
     } else {
         let sender = exchange.on(me);
-        (0..ITEMS).try_for_each(|x| sender.push(last, [0, 0, 0, x % 2]))?;
+        for x in 0..ITEMS {
+            sender.push(last, [0, 0, 0, x % 2])?;
+            if x <= AHEAD {
+                pushed.put(me, me.id().index(), x)?;
+            }
+        }
     }
     me.quiesce()?;
     let expected = if me.id() == last { u64::from(me.worker_count() - 1) * ITEMS / 2 } else { 0 };
@@ -255,7 +269,7 @@ fn a_flood_waits_for_its_receiver(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-#[farside::test(processes = 3, threads = 1, timeout_s = 120)]
+#[farside::test(processes = 3, threads = 1, timeout_s = 600)]
 fn floods_wait(me: &Worker) -> Result<()> {
     a_flood_waits_for_its_receiver(me)
 }
@@ -365,7 +379,7 @@ fn an_unknown_worker_is_an_error() {
 #[test]
 fn many_workers() {
     const ITEMS: u32 = 30;
-    farside::simulate(200, 1, 1, |me| {
+    farside::simulate(100, 1, 1, |me| {
         let sum = Rc::new(Cell::new(0_u64));
         let part = sum.clone();
         let exchange = Exchange::new(me, move |_, items: Items<'_, u64>| part.set(part.get() + items.sum::<u64>()))?;
@@ -402,7 +416,7 @@ fn a_function_that_panics_ends_the_job() {
 fn a_worker_between_keeps_few_items() {
     const BATCH_BYTES: usize = 512;
     const ITEMS: u64 = 1200;
-    for workers in [70, 90] {
+    for workers in [70, 90].into_iter().take(scaled(1) as usize) {
         let (pushed, handled) = (AtomicU64::new(0), Arc::new(AtomicU64::new(0)));
         farside::simulate(workers, 1, 1, |me| {
             let last = WorkerId::new(workers - 1);
@@ -435,9 +449,8 @@ fn a_worker_between_keeps_few_items() {
 }
 
 /// At 1024 workers, each with items for all, the whole simulated job has less than 8 MiB a worker:
-/// batches, rings, and all else.
-#[test]
-#[ignore = "takes 70 s of processor time, and measures the memory of its whole program: run it alone"]
+/// batches, rings, and all else. The memory is that of the whole process, so this test must not run
+/// next to others of this program.
 fn a_thousand_workers_have_bounded_buffers() {
     const WORKERS: u32 = 1024;
     const ITEMS: u32 = 16_384;
@@ -463,4 +476,13 @@ fn a_thousand_workers_have_bounded_buffers() {
     let bytes = peak * 1024 / u64::from(WORKERS);
     eprintln!("{} KiB a worker", bytes / 1024);
     assert!(bytes <= BYTES_MAX, "{bytes} bytes a worker");
+}
+
+mod deep {
+    mod thousands {
+        #[test]
+        fn workers_have_bounded_buffers() {
+            super::super::a_thousand_workers_have_bounded_buffers();
+        }
+    }
 }

@@ -255,49 +255,54 @@ fn a_snapshot_of_another_version_is_refused() {
     assert!(matches!(&refusal, KeepError::Malformed { why, .. } if says(why)), "{refusal}");
 }
 
-/// A disk without room leaves the earlier snapshot and the earlier array as they were, and no other
-/// files. Afterwards smaller ones are written. The disk is memory of 256 KiB, in a namespace.
-#[test]
-fn a_full_disk_keeps_what_is_there() {
-    const DISK: &str = "FARSIDE_TEST_DISK";
-    const MOUNT: &str = "mount -t tmpfs -o size=256k none \"$FARSIDE_TEST_DISK\" && exec \"$@\"";
-    let Ok(disk) = std::env::var(DISK) else {
-        if farside_testbed::is_left_out("netns") {
+mod deep {
+    use super::*;
+
+    /// A disk without room leaves the earlier snapshot and the earlier array as they were, and no
+    /// other files. Afterwards smaller ones are written. The disk is memory of 256 KiB, in a
+    /// namespace.
+    #[test]
+    fn a_full_disk_keeps_what_is_there() {
+        const DISK: &str = "FARSIDE_TEST_DISK";
+        const MOUNT: &str = "mount -t tmpfs -o size=256k none \"$FARSIDE_TEST_DISK\" && exec \"$@\"";
+        let Ok(disk) = std::env::var(DISK) else {
+            if farside_testbed::is_left_out("netns") {
+                return;
+            }
+            let folder = Folder::new("full");
+            let mut command = std::process::Command::new("timeout");
+            command.args(["600", "unshare", "--user", "--map-root-user", "--mount", "sh", "-c", MOUNT, "sh"]);
+            command.arg(std::env::current_exe().unwrap());
+            command.args(["keep::deep::a_full_disk_keeps_what_is_there", "--exact", "--nocapture"]);
+            let done = command.env(DISK, &folder.0).output().unwrap();
+            let [out, err] = [&done.stdout, &done.stderr].map(|text| String::from_utf8_lossy(text));
+            assert!(done.status.success() && out.contains("1 passed"), "{out}{err}");
             return;
-        }
-        let folder = Folder::new("full");
-        let mut command = std::process::Command::new("timeout");
-        command.args(["60", "unshare", "--user", "--map-root-user", "--mount", "sh", "-c", MOUNT, "sh"]);
-        command.arg(std::env::current_exe().unwrap());
-        command.args(["keep::a_full_disk_keeps_what_is_there", "--exact", "--nocapture"]);
-        let done = command.env(DISK, &folder.0).output().unwrap();
-        let [out, err] = [&done.stdout, &done.stderr].map(|text| String::from_utf8_lossy(text));
-        assert!(done.status.success() && out.contains("1 passed"), "{out}{err}");
-        return;
-    };
-    let is_full = |error: KeepError| match error {
-        KeepError::System { cause, .. } => assert_eq!(cause.kind(), std::io::ErrorKind::StorageFull),
-        other => panic!("{other}"),
-    };
-    let folder = Path::new(&disk);
-    let names = || fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>().len();
-    let (items_at, array_at) = (folder.join("items"), folder.join("array.npy"));
-    save(2, &items_at, 100).unwrap();
-    let array =
-        |me: &Worker, length: usize| npy::save(me, &array_at, &array(me, length, Distribution::BLOCK)?, &[length]);
-    simulate(2, 1, 1, |me| array(me, 100)).unwrap();
-    let before = names();
-    is_full(refused(3, |me| keep::save(me, &items_at, items(10_000).map(Ok)).map(drop)));
-    assert_eq!(names(), before);
-    is_full(refused(3, |me| array(me, 200_000)));
-    assert_eq!(names(), before);
-    assert_eq!(restore(2, &items_at).unwrap(), items(100).collect());
-    let loaded = |me: &Worker| {
-        let (values, shape) = npy::load::<i32>(me, &array_at)?;
-        assert_eq!((values.to_vec(me)?.len(), shape), (100, vec![100]));
-        me.barrier()
-    };
-    simulate(1, 1, 1, loaded).unwrap();
-    save(2, &items_at, 200).unwrap();
-    assert_eq!(restore(3, &items_at).unwrap().len(), 200);
+        };
+        let is_full = |error: KeepError| match error {
+            KeepError::System { cause, .. } => assert_eq!(cause.kind(), std::io::ErrorKind::StorageFull),
+            other => panic!("{other}"),
+        };
+        let folder = Path::new(&disk);
+        let names = || fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>().len();
+        let (items_at, array_at) = (folder.join("items"), folder.join("array.npy"));
+        save(2, &items_at, 100).unwrap();
+        let array =
+            |me: &Worker, length: usize| npy::save(me, &array_at, &array(me, length, Distribution::BLOCK)?, &[length]);
+        simulate(2, 1, 1, |me| array(me, 100)).unwrap();
+        let before = names();
+        is_full(refused(3, |me| keep::save(me, &items_at, items(10_000).map(Ok)).map(drop)));
+        assert_eq!(names(), before);
+        is_full(refused(3, |me| array(me, 200_000)));
+        assert_eq!(names(), before);
+        assert_eq!(restore(2, &items_at).unwrap(), items(100).collect());
+        let loaded = |me: &Worker| {
+            let (values, shape) = npy::load::<i32>(me, &array_at)?;
+            assert_eq!((values.to_vec(me)?.len(), shape), (100, vec![100]));
+            me.barrier()
+        };
+        simulate(1, 1, 1, loaded).unwrap();
+        save(2, &items_at, 200).unwrap();
+        assert_eq!(restore(3, &items_at).unwrap().len(), 200);
+    }
 }

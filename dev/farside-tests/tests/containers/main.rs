@@ -17,28 +17,34 @@ mod queue;
 mod remote;
 
 use farside::{Result, Simulation, Worker};
+use farside_testbed::scaled;
 
-/// Runs a body by processes over the transport that `FARSIDE_FABRIC` names, and in simulations with
-/// few and with many workers, by `simulated` if the test has no function of its own for that.
+/// Runs a body by processes over the transport that `FARSIDE_FABRIC` names, by eight of them, and
+/// in simulations with few and with many workers, by `simulated` if the test has no function of its
+/// own for that.
 macro_rules! everywhere {
     ($name:ident, $body:path) => {
         crate::everywhere!($name, $body, crate::simulated);
     };
     ($name:ident, $body:path, $simulated:path) => {
         mod $name {
-            #[farside::test(processes = 2, threads = 2, timeout_s = 120)]
-            fn by_processes(me: &farside::Worker) -> farside::Result<()> {
-                $body(me)
-            }
+            const BODY: fn(&farside::Worker) -> farside::Result<()> = $body;
 
-            #[test]
-            fn by_eight_processes() {
-                crate::by_eight($body, concat!(module_path!(), "::by_eight_processes"));
+            #[farside::test(processes = 2, threads = 2, timeout_s = 600)]
+            fn by_processes(me: &farside::Worker) -> farside::Result<()> {
+                BODY(me)
             }
 
             #[test]
             fn simulated() {
-                $simulated($body);
+                $simulated(BODY);
+            }
+
+            mod deep {
+                #[test]
+                fn by_eight_processes() {
+                    crate::by_eight(super::BODY, concat!(module_path!(), "::by_eight_processes"));
+                }
             }
         }
     };
@@ -55,27 +61,32 @@ fn simulated_in_a_grid(body: fn(&Worker) -> Result<()>) {
     simulated_up_to(35, 2, body);
 }
 
-/// Simulates a body with different numbers of workers, up to this one. The checker of accesses
-/// looks on once, and finds nothing.
+/// Simulates a body with different numbers of workers, up to this one: some of them in the fast
+/// tier, all in the deep one. The checker of accesses looks on once, and finds nothing.
 fn simulated_up_to(processes: u32, threads: u32, body: fn(&Worker) -> Result<()>) {
-    for (processes, threads, seed) in [(1, 1, 1), (2, 1, 2), (3, 2, 3), (5, 1, 4), (processes, threads, 5)] {
+    let shapes = [(3, 2, 3), (1, 1, 1), (processes, threads, 5), (5, 1, 4), (2, 1, 2)];
+    for (processes, threads, seed) in shapes.into_iter().take(scaled(SHAPES) as usize) {
         let simulated = Simulation::new(processes, threads, seed).check_accesses(seed == 3).run(body);
         let verdict = simulated.and_then(|simulated| simulated.verdict);
         verdict.unwrap_or_else(|error| panic!("{processes} x {threads}: {error}"));
     }
 }
 
+/// The number of shapes that are simulated at depth 1.
+const SHAPES: u64 = 2;
+
 /// Runs a body by eight processes over libfabric, if the machine has it.
 fn by_eight(body: fn(&Worker) -> Result<()>, test: &str) {
     by_eight_over(if farside_testbed::is_left_out("fabric") { "shm" } else { "ofi:tcp" }, body, test);
 }
 
-/// Runs a body by eight processes over a fabric.
+/// Runs a body by eight processes over a fabric. Each of them runs this test, whose path in this
+/// program begins with the name of the crate.
 fn by_eight_over(fabric: &str, body: fn(&Worker) -> Result<()>, test: &str) {
     let name = test.split_once("::").expect("a path in this crate").1;
     let job = farside::job().processes(8).force_fabric(fabric.parse().expect("a transport"));
     let job = job.entry([name, "--exact", "--nocapture", "--test-threads=1"]).quiet_stdout();
-    let verdict = job.time_limit(std::time::Duration::from_secs(120)).run(body);
+    let verdict = job.time_limit(farside_testbed::limit()).run(body);
     if std::env::var_os("FARSIDE_LAUNCHER").is_some() {
         std::process::exit(verdict.is_err().into());
     }

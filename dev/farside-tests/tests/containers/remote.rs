@@ -264,7 +264,7 @@ fn a_refused_move_keeps_newer_values() {
     assert!(met.into_inner() > 0, "no insertion met items on their way");
 }
 
-#[farside::test(processes = 3, threads = 1, timeout_s = 120)]
+#[farside::test(processes = 3, threads = 1, timeout_s = 600)]
 fn refused_moves(me: &Worker) -> Result<()> {
     a_refused_move_changes_nothing(me)
 }

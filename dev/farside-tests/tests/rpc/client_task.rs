@@ -3,16 +3,18 @@
 use std::future::poll_fn;
 use std::sync::{Mutex, mpsc};
 use std::task::{Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farside_rpc::{
     CallError, Client, ConnectError, Credentials, Handling, Never, Procedure, Server, Service, Stream, Tokens,
 };
 
+use farside_testbed::{limit, wait_until};
+use tokio::time::{interval, timeout};
+
 use crate::cases::{Running, runtime};
 
 const TOKEN: (&str, &str) = ("tester", "a secret of the tests");
-const PATIENCE: Duration = Duration::from_secs(60);
 /// What may wake the handlers of `never`. A handler that nothing can wake is answered for.
 static WAKERS: Mutex<Vec<Waker>> = Mutex::new(Vec::new());
 
@@ -35,7 +37,7 @@ fn serve(address: &str) -> Server {
 /// Must be called in a runtime.
 fn connect(address: &str, spin: Duration) -> Client {
     let client = Client::to(address, Credentials::token(TOKEN.0, TOKEN.1)).unwrap();
-    client.deadline(PATIENCE).spin(spin).on_tokio().connect().unwrap()
+    client.deadline(limit()).spin(spin).on_tokio().connect().unwrap()
 }
 
 fn never(client: &Client) -> Procedure<(), (), Never> {
@@ -103,11 +105,13 @@ fn a_runtime_of_one_thread_does_everything() {
 
 /// Waits until as many calls are under way in the server.
 async fn under_way(server: &Server, calls: usize) {
-    let until = Instant::now() + PATIENCE;
-    while server.dump().calls.len() != calls {
-        assert!(Instant::now() < until, "{:?}", server.dump().calls);
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    let look = async {
+        let mut again = interval(Duration::from_millis(2));
+        while server.dump().calls.len() != calls {
+            again.tick().await;
+        }
+    };
+    timeout(limit(), look).await.unwrap_or_else(|_| panic!("not {calls} calls: {:?}", server.dump().calls));
 }
 
 /// Its threads wait for what the task receives.
@@ -125,13 +129,9 @@ fn a_runtime_that_ends_ends_the_connection() {
         let (sender, ends) = mpsc::channel();
         let never = never(&client);
         let waits = std::thread::spawn(move || sender.send(never.call(&()).unwrap_err()).unwrap());
-        let until = Instant::now() + PATIENCE;
-        while server.dump().calls.is_empty() {
-            assert!(Instant::now() < until, "the call does not begin");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_until("the call begins", || !server.dump().calls.is_empty());
         drop(running);
-        let error = ends.recv_timeout(PATIENCE).unwrap();
+        let error = ends.recv_timeout(limit()).unwrap();
         assert!(matches!(error, CallError::Lost { .. }), "{error}");
         waits.join().unwrap();
         let error = client.ping(1).unwrap_err();

@@ -35,10 +35,10 @@ pub(crate) fn is_inside() -> bool {
     env::var_os(INSIDE).is_some()
 }
 
-/// Returns the variable that tells the tests inside which beds are left out.
+/// Returns the variable that tells the tests inside which beds they use.
 pub(crate) fn leaving_out(without: &[Bed]) -> (&'static str, OsString) {
-    let names: Vec<_> = without.iter().map(|bed| bed.name()).collect();
-    (farside_testbed::WITHOUT, names.join(",").into())
+    let names: Vec<_> = Bed::all_but(without).iter().map(|bed| bed.name()).collect();
+    (farside_testbed::BEDS, names.join(",").into())
 }
 
 /// Runs `bed` inside a cell, with these variables set there. Outside, returns the outcome of the

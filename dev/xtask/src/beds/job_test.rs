@@ -50,7 +50,7 @@ pub(crate) const ON_TWO_MACHINES: &str = "identity::on_two_machines";
 
 /// Returns the variables that tell a cell the paths of the programs.
 pub(crate) fn for_cell(programs: &Programs) -> Result<[(&'static str, OsString); 4], String> {
-    let tests_of = |package| programs.tests_of(package).map(OsString::from);
+    let tests_of = |package| programs.test(package, "all").map(|program| OsString::from(program.executable));
     Ok([
         (FARSIDE, programs.farside()?.into()),
         (PROGRAM, tests_of(PACKAGE)?),

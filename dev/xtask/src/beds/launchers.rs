@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use farside_testbed::{Echo, Running, ended_with_us};
 
 use super::slurm::Slurm;
-use super::{Bed, cell, fabric_test, is_one_search, job_test, setup, tests_of};
-use crate::arguments::Arguments;
+use super::{Bed, BedOptions, cell, fabric_test, is_one_search, job_test, setup, tests_of};
 use crate::programs::Programs;
 
 /// The default time limit of a run.
@@ -56,24 +55,24 @@ enum Proof {
 }
 
 /// Runs the given program, or the checks of this bed, under each launcher that is not left out.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
+pub(crate) fn run(options: &BedOptions) -> Result<(), String> {
     let beds: Vec<_> =
-        Bed::all_but(&arguments.without).into_iter().filter(|bed| matches!(bed, Bed::Mpi | Bed::Slurm)).collect();
+        Bed::all_but(&options.without).into_iter().filter(|bed| matches!(bed, Bed::Mpi | Bed::Slurm)).collect();
     if beds.is_empty() {
         return Ok(());
     }
-    let limit = arguments.limit.unwrap_or(LIMIT);
-    let mut settings = vec![cell::leaving_out(&arguments.without)];
+    let limit = options.limit().unwrap_or(LIMIT);
+    let mut settings = vec![cell::leaving_out(&options.without)];
     if !cell::is_inside() {
         setup::install(&beds)?;
-        if arguments.program.is_empty() {
+        if options.program.is_empty() {
             let programs = Programs::build()?;
-            settings.push((FABRIC_PROGRAM, programs.tests_of(fabric_test::PACKAGE)?.into()));
+            settings.push((FABRIC_PROGRAM, programs.test(fabric_test::PACKAGE, "all")?.executable.into()));
             settings.extend(job_test::for_cell(&programs)?);
         }
     }
     cell::inside(limit, &settings, || {
-        let plans = plans(arguments)?;
+        let plans = plans(options)?;
         let deadline = Instant::now() + limit;
         if beds.contains(&Bed::Mpi) {
             check_all("mpirun", |plan| mpirun(plan.proof), &plans, deadline)?;
@@ -88,9 +87,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     })
 }
 
-fn plans(arguments: &Arguments) -> Result<Vec<Plan>, String> {
-    if !arguments.program.is_empty() {
-        return Ok(vec![Plan { program: arguments.program.clone(), proof: Proof::None }]);
+fn plans(options: &BedOptions) -> Result<Vec<Plan>, String> {
+    if !options.program.is_empty() {
+        return Ok(vec![Plan { program: options.program.clone(), proof: Proof::None }]);
     }
     let (farside, tests) = (job_test::farside()?, job_test::program()?);
     let hex = ["env", TWO_MACHINES, &farside, "hex", "--seconds", "1", "--json"].map(str::to_owned);

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use farside_testbed::netns::{Pair, Rendezvous, Shaping, Side};
 use farside_testbed::{Echo, Running, run as run_step};
 
-use super::{Bed, cell, is_one_search, job_test, setup};
-use crate::arguments::Arguments;
+use super::{Bed, BedOptions, cell, is_one_search, job_test, setup};
 use crate::programs::Programs;
 
 /// The default time limit of a run.
@@ -23,32 +22,32 @@ const RANKS: usize = 2 * EACH as usize;
 const PORT: u16 = 7077;
 
 /// Runs the ranks, and cuts the cable if the options ask for it.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
-    let limit = arguments.limit.unwrap_or(LIMIT);
-    let mut settings = vec![cell::leaving_out(&arguments.without)];
+pub(crate) fn run(options: &BedOptions) -> Result<(), String> {
+    let limit = options.limit().unwrap_or(LIMIT);
+    let mut settings = vec![cell::leaving_out(&options.without)];
     if !cell::is_inside() {
         setup::install(&[Bed::Netns])?;
-        if arguments.program.is_empty() {
+        if options.program.is_empty() {
             settings.extend(job_test::for_cell(&Programs::build()?)?);
         }
     }
     cell::inside(limit, &settings, || {
         let pair = Pair::new()?;
-        if (arguments.delay_ms, arguments.loss_percent) != (0, 0.0)
-            && let Shaping::Unavailable(why) = pair.shape(arguments.delay_ms, arguments.loss_percent)?
+        if (options.delay_ms, options.loss_percent) != (0, 0.0)
+            && let Shaping::Unavailable(why) = pair.shape(options.delay_ms, options.loss_percent)?
         {
             println!("xtask: netns: no delay and no loss: this kernel has no netem: {why}");
         }
         let deadline = Instant::now() + limit;
-        if !arguments.program.is_empty() {
-            let programs = split(&arguments.program)?;
-            return ranks(&pair, &programs, 1, arguments.cut_after, Show::Everything, deadline).map(drop);
+        if !options.program.is_empty() {
+            let programs = split(&options.program)?;
+            return ranks(&pair, &programs, 1, options.cut_after(), Show::Everything, deadline).map(drop);
         }
         ping_pong(&pair, deadline)?;
         let farside = job_test::farside()?;
         let hex = [&farside, "hex", "--seconds", "1", "--fabric", "auto", "--json"].map(str::to_owned).to_vec();
-        let printed = ranks(&pair, &[hex.clone(), hex], EACH, arguments.cut_after, Show::Everything, deadline)?;
-        if arguments.cut_after.is_some() {
+        let printed = ranks(&pair, &[hex.clone(), hex], EACH, options.cut_after(), Show::Everything, deadline)?;
+        if options.cut_after().is_some() {
             return Ok(());
         }
         is_one_search(&printed, RANKS)?;

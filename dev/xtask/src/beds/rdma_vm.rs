@@ -14,9 +14,8 @@ use farside_testbed::{Echo, Running, ended_with_us};
 
 use super::cpio::Archive;
 use super::vm_pieces::{self, Pieces};
-use super::{Bed, fabric_test, is_one_search, job_test, quoted, setup, target_dir};
-use crate::arguments::Arguments;
-use crate::programs::{Programs, folder_of};
+use super::{Bed, BedOptions, fabric_test, is_one_search, job_test, quoted, setup, target_dir};
+use crate::programs::Programs;
 
 /// The default time limit of a run.
 const LIMIT: Duration = Duration::from_secs(1400);
@@ -52,14 +51,14 @@ const ENVIRONMENT: [(&str, &str); 7] = [
 ];
 
 /// Runs the given program or the checks of this bed. Returns the exit status of the guest.
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
+pub(crate) fn run(options: &BedOptions) -> Result<ExitCode, String> {
     setup::install(&[Bed::RdmaVm])?;
     let pieces = vm_pieces::fetch()?;
-    let script = if arguments.program.is_empty() { checks()? } else { given(&arguments.program)? };
+    let script = if options.program.is_empty() { checks()? } else { given(&options.program)? };
     let begun = Instant::now();
     let home = Home::new()?;
     home.fill(&pieces, &script).map_err(|error| format!("{}: {error}", home.path.display()))?;
-    let until = begun + arguments.limit.unwrap_or(LIMIT);
+    let until = begun + options.limit().unwrap_or(LIMIT);
     let mut machine = boot(&pieces, &home, until)?;
     for _ in 1..BOOTS {
         let Some(signal) = machine.status().and_then(|status| status.signal()) else { break };
@@ -69,7 +68,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let status = fs::read_to_string(home.share().join("status")).unwrap_or_default();
     let status: u8 = status.trim().parse().map_err(|_| machine.failure("the machine ended before its script"))?;
     let verdict = if status == 0 { "passed".to_owned() } else { format!("failed with status {status}") };
-    if status == 0 && arguments.program.is_empty() {
+    if status == 0 && options.program.is_empty() {
         is_one_search(&fs::read_to_string(home.share().join("search")).unwrap_or_default(), 2)?;
     }
     println!("xtask: rdma-vm: tested on soft-RoCE: {verdict} after {:.1} s", begun.elapsed().as_secs_f64());
@@ -117,22 +116,24 @@ const RPC_BY_RDMA: &str = "rdma::";
 /// disconnects.
 fn checks() -> Result<String, String> {
     let programs = Programs::build()?;
-    let tests_of = |package| programs.tests_of(package).map(|path| path.display().to_string());
-    let test = tests_of(fabric_test::PACKAGE)?;
+    let tests_of =
+        |package, target| programs.test(package, target).map(|program| program.executable.display().to_string());
+    let fabric = programs.test(fabric_test::PACKAGE, "all")?;
+    let test = fabric.executable.display().to_string();
     let words = |words: &[&str]| quoted(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
     let farside = programs.farside()?.display().to_string();
     let search = words(&[&farside, "hex", "-n", "2", "--fabric", "ofi:verbs", "--seconds", "2", "--json"]);
-    let folder = words(&["cd", &folder_of(fabric_test::PACKAGE)?.display().to_string()]);
+    let folder = words(&["cd", &fabric.folder.display().to_string()]);
     let tests = words(&["env", REQUIRED[0], REQUIRED[1], &test, fabric_test::MODULE]);
-    let program = tests_of(job_test::PACKAGE)?;
-    let containers = tests_of("farside-containers-tests")?;
+    let program = tests_of(job_test::PACKAGE, "all")?;
+    let containers = tests_of(job_test::PACKAGE, "containers")?;
     let job = |setting, program: &str, tests: &[&str]| {
         let options = ["--exact", "--include-ignored", "--test-threads=1"];
         words(&[&["env", SLOW, setting, program], tests, &options].concat())
     };
     let over_verbs = job("FARSIDE_FABRIC=ofi:verbs", &program, &OVER_VERBS);
     let containers = job("FARSIDE_FABRIC=ofi:verbs", &containers, &CONTAINERS_OVER_VERBS);
-    let rpc = tests_of("farside-rpc")?;
+    let rpc = tests_of("farside-rpc", "all")?;
     let rpc = words(&["env", REQUIRED[1], &rpc, RPC_BY_RDMA, "--test-threads=1"]);
     let on_two_machines = job("FARSIDE_MACHINES=2", &program, &ON_TWO_MACHINES);
     Ok(format!(

@@ -17,16 +17,12 @@ const APT_LIMIT: Duration = Duration::from_secs(300);
 /// The number of times to try `apt-get`: mirrors and locks are sometimes busy for a moment.
 const TRIES: usize = 3;
 
-/// Makes every bed except those in `without` ready. Takes a moment if they are ready.
+/// Makes these beds ready. Takes a moment if they are ready.
 ///
 /// # Errors
 /// Something is missing and this process cannot install it. The error has the command that does.
-pub(crate) fn setup(without: &[Bed]) -> Result<(), String> {
-    let beds = Bed::all_but(without);
-    for bed in without {
-        println!("xtask: left out, as asked: {bed}");
-    }
-    install(&beds)?;
+pub(crate) fn prepare(beds: &[Bed]) -> Result<(), String> {
+    install(beds)?;
     if beds.contains(&Bed::RdmaVm) {
         vm_pieces::fetch()?;
     }

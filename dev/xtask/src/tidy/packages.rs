@@ -10,28 +10,28 @@ const TABLE: &str = "docs/packages.md";
 /// Lines that every manifest of a package has.
 const NEEDED: [&str; 4] = ["description = ", "license.workspace = true", "readme", "[package.metadata.docs.rs]"];
 
-/// The packages of the workspace, bottom to top.
+/// The packages of the workspace, bottom to top: the crates that the document lists.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    super::CRATES.iter().filter(|known| known.is_package).map(|known| known.name)
+    let table = fs::read_to_string(TABLE).unwrap_or_default();
+    let is_listed = move |name: &&str| table.lines().any(|line| line.starts_with(&format!("| `{name}` |")));
+    super::CRATES.iter().map(super::Crate::name).filter(is_listed)
 }
 
 /// Checks what `cargo package` does not.
 pub(super) fn check(breaches: &mut Vec<String>) {
-    let table = fs::read_to_string(TABLE).unwrap_or_default();
-    let listed = |name: &str| table.lines().any(|line| line.starts_with(&format!("| `{name}` |")));
-    for known in &super::CRATES {
-        let folder = Path::new("crates").join(known.name);
-        if listed(known.name) != known.is_package {
-            breaches.push(format!("{TABLE}: the row of {} and the table of crates in tidy disagree", known.name));
-        }
-        if known.is_package {
-            check_package(&folder, breaches);
+    let names: Vec<_> = names().collect();
+    for folder in super::crate_folders() {
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
+        if names.iter().any(|name| folder.ends_with(name)) {
+            check_package(&folder, &manifest, breaches);
+        } else if !manifest.lines().any(|line| line.starts_with("publish")) {
+            let folder = folder.display();
+            breaches.push(format!("{folder}: not in the table of {TABLE}: add it there, or `publish = false` here"));
         }
     }
 }
 
-fn check_package(folder: &Path, breaches: &mut Vec<String>) {
-    let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
+fn check_package(folder: &Path, manifest: &str, breaches: &mut Vec<String>) {
     for needed in NEEDED.into_iter().filter(|needed| !manifest.lines().any(|line| line.starts_with(needed))) {
         breaches.push(format!("{}: a package needs a line `{needed}`", folder.display()));
     }
@@ -41,7 +41,7 @@ fn check_package(folder: &Path, breaches: &mut Vec<String>) {
         }
     }
     let mut sources = Vec::new();
-    super::collect_sources(&folder.join("src"), &mut sources);
+    super::collect(&folder.join("src"), "rs", &mut sources);
     for source in sources {
         let text = fs::read_to_string(&source).unwrap_or_default();
         for path in text.lines().filter_map(included).filter(|path| !stays_inside(folder, &source, path)) {
@@ -72,7 +72,7 @@ fn stays_inside(folder: &Path, source: &Path, path: &str) -> bool {
 /// The command that makes all packages without building them. It finds the crates that the packages
 /// depend on in the workspace, so that it needs no network.
 pub(crate) fn command() -> Command {
-    let mut command = crate::steps::cargo();
+    let mut command = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()));
     command.args(["package", "--quiet", "--no-verify", "--allow-dirty", "--offline"]);
     command.args(names().flat_map(|name| ["--package", name]));
     command
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn files_of_other_crates_are_found() {
-        let (folder, source) = (Path::new("crates/a"), Path::new("crates/a/src/b/c.rs"));
+        let (folder, source) = (Path::new("core/a"), Path::new("core/a/src/b/c.rs"));
         assert_eq!(included("const A: &str = include_str!(\"../../d.md\");"), Some("../../d.md"));
         assert_eq!(included("let a = \"include\";"), None);
         assert!(stays_inside(folder, source, "../../d.md"));

@@ -1,324 +1,274 @@
 //! The order of the rooms inside a crate: a top-level module knows only those below it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::tokens::{Product, product};
+use super::Findings;
+use super::source::{Kind, Source, Word};
+
+/// The rooms of each crate, bottom to top. `<` separates floors: a room may name the rooms of lower
+/// floors. Rooms joined by `+` may name each other as well.
+const ROOMS: &str = "
+    farside-sys: fence file futex image library limits net poller prefetch process_memory racy topology \
+        < pmix process < shm < origin
+    farside-macros: options < element wire < service test_attribute
+    farside-wire: error < portable reader schema < encode < beside boxed compound plain < check < wire
+    farside-fabric: sync < ids < clock < wait < ring < bell < operation < region < transport < queue < memory \
+        < emulated < shm < ofi < sim < route
+    farside-transmit: looks posted sync < open signals < queue < circular < transmitter linear
+    farside-launch: error < control nic ring_options layout < settings < coordinator host kill_point log \
+        < child < rendezvous < start
+    farside: error < runtime+invoke < memory < buffers < check < dist < extensions < tasks < global < heap < pipe \
+        < sync < rooms < job < prelude tour __private
+    farside-containers: agreement promise route < announced cost dist_iterator dist_vec exchange keep remote \
+        < array_sort collections counting_set query < array_batch map queue
+    farside-rpc: address frame kills peer raw segments table watched < area < memory < path < greeting < error link \
+        < answer lent socket < call door < dial remote < relay < bulk < stream < service < server < client \
+        < sim __private
+    farside-kv: error kills < service < index < group < values < open uploads < store < handlers < client
+    farside-inspect: element names network points spans sync < protocol selection < client < target < session \
+        < page __private
+    farside-mcts: rng < game < tree < search < games
+    farside-cli: error < bench info inspect rpc values < hex kv run top
+    farside-bench: error < fabric metric options resident search_modes sequential < results stats \
+        < launches row shared timing < case limits table < name plot turns < peers < matrix < benches
+    farside-testbed: command failure holdings left_out patience < running < browser netns
+    farside-conformance: harness < atomics ends messages operations queues regions user_memory waiting
+    xtask: steps < programs < beds < tidy < book lines < runner < groups < testing < arguments
+";
+
+/// Reports rooms that are missing in the table, and counts the imports and paths that do not lead
+/// downwards.
+pub(super) fn check(folder: &Path, sources: &[Source], findings: &mut Findings) {
+    let package = folder.file_name().unwrap_or_default().to_string_lossy();
+    let row = ROOMS.lines().filter_map(|row| row.trim().split_once(": ")).find(|(name, _)| *name == package);
+    let floors = row.map_or("", |(_, floors)| floors);
+    for room in existing(sources).into_iter().filter(|room| spot(floors, room).is_none()) {
+        let at = format!("{}/src/{room}", folder.display());
+        findings.breaches.push(format!("{at}: missing in the table of rooms in tidy: add it"));
+    }
+    for (room, other, at) in imports(sources) {
+        if !is_below(floors, other, room) {
+            findings.count("upward-import", format!("{package}:{room}->{other}"), at);
+        }
+    }
+}
+
+/// The floor of a room, and its number there. Joined rooms have the same number.
+fn spot(floors: &str, room: &str) -> Option<(usize, usize)> {
+    floors.split('<').enumerate().find_map(|(floor, rooms)| {
+        let number = rooms.split_whitespace().position(|joined| joined.split('+').any(|listed| listed == room))?;
+        Some((floor, number))
+    })
+}
+
+fn is_below(floors: &str, lower: &str, upper: &str) -> bool {
+    let (lower, upper) = (spot(floors, lower), spot(floors, upper));
+    lower == upper || lower.map(|spot| spot.0) < upper.map(|spot| spot.0)
+}
+
+/// The largest group of rooms that all depend on each other, by any way.
+pub(crate) fn largest_cycle(sources: &[Source]) -> Vec<&str> {
+    let rooms = existing(sources);
+    let mut reached: BTreeSet<_> = imports(sources).into_iter().map(|(room, other, _)| (room, other)).collect();
+    for between in rooms.iter().copied() {
+        let to: Vec<_> = rooms.iter().filter(|room| reached.contains(&(**room, between))).collect();
+        let from: Vec<_> = rooms.iter().filter(|room| reached.contains(&(between, **room))).collect();
+        reached.extend(to.iter().flat_map(|room| from.iter().map(move |other| (**room, **other))));
+    }
+    let cycle = |room: &str| -> Vec<_> {
+        let is_mutual = |other: &&str| reached.contains(&(room, *other)) && reached.contains(&(*other, room));
+        rooms.iter().copied().filter(is_mutual).collect()
+    };
+    rooms.iter().map(|room| cycle(room)).max_by_key(Vec::len).unwrap_or_default()
+}
+
+/// The room that a word stands in.
+fn room_of<'a>(source: &'a Source, word: &'a Word) -> Option<&'a str> {
+    source.module.first().or(word.inside.first()).map(String::as_str)
+}
 
 /// The rooms of a crate.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Rooms {
-    /// The name of the crate, which is the name of its folder.
-    pub(super) package: &'static str,
-    /// The rooms, bottom to top. Rooms of the same floor may know each other.
-    pub(super) floors: &'static [&'static [&'static str]],
-    /// The modules that put the rooms together. They may know every room, and no room may know
-    /// them.
-    pub(super) assembly: &'static [&'static str],
+fn existing(sources: &[Source]) -> BTreeSet<&str> {
+    let code = sources.iter().filter(|source| source.kind == Kind::Code);
+    let words = code.flat_map(|source| source.words.iter().map(move |word| (source, word)));
+    words.filter(|(_, word)| !word.is_test).filter_map(|(source, word)| room_of(source, word)).collect()
 }
 
-/// The crates that have rooms.
-pub(super) const HOUSES: [Rooms; 2] = [
-    Rooms {
-        package: "farside",
-        floors: &[
-            &["error"],
-            &["runtime", "invoke"],
-            &["memory"],
-            &["buffers"],
-            &["check"],
-            &["dist"],
-            &["extensions"],
-            &["tasks"],
-            &["global"],
-            &["heap"],
-            &["pipe"],
-            &["sync"],
-        ],
-        assembly: &["tour", "job", "rooms"],
-    },
-    Rooms {
-        package: "farside-fabric",
-        floors: &[
-            &["sync"],
-            &["ids"],
-            &["clock"],
-            &["wait"],
-            &["ring"],
-            &["bell"],
-            &["operation"],
-            &["region"],
-            &["transport"],
-            &["queue"],
-            &["memory"],
-            &["emulated"],
-            &["shm"],
-            &["ofi"],
-            &["sim"],
-            &["route"],
-        ],
-        assembly: &[],
-    },
-];
-
-/// What a look at one crate found.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Findings {
-    /// How often one room names a room above it, by `lower->upper`.
-    pub(super) upward: BTreeMap<String, usize>,
-    /// Where that is: one line for each path.
-    pub(super) places: Vec<String>,
-    /// Rooms that are missing in the table, and names that cannot be resolved.
-    pub(super) others: Vec<String>,
-}
-
-/// Looks at all imports and paths between the rooms of the crate in `folder`.
-pub(super) fn look(rooms: &Rooms, folder: &Path) -> Findings {
-    let mut findings = Findings::default();
-    let source_folder = folder.join("src");
-    let mut sources = Vec::new();
-    super::collect_sources(&source_folder, &mut sources);
-    sources.sort_unstable();
-    let products = products(&source_folder, &sources);
-    let existing: BTreeSet<String> = products.keys().filter_map(|module| module.first().cloned()).collect();
-    let listed = |name: &str| rooms.assembly.contains(&name) || rooms.floors.iter().any(|floor| floor.contains(&name));
-    for room in existing.iter().filter(|room| !listed(room)) {
-        findings.others.push(format!("{}: the room {room} is missing in the table of rooms", rooms.package));
-    }
-    let root = exports(products.get(&Vec::new()), &existing);
-    for (module, product) in &products {
-        let Some(room) = module.first().filter(|room| !rooms.assembly.contains(&room.as_str())) else { continue };
-        for path in paths(&product.tokens, module) {
-            let Some(first) = path.first() else { continue };
-            let known = if existing.contains(first) { Some(first) } else { root.get(first) };
-            let Some(other) = known else { continue };
-            if is_upward(rooms, room, other) {
-                *findings.upward.entry(format!("{room}->{other}")).or_default() += 1;
-                findings.places.push(format!("{}: crate::{}", module.join("::"), path.join("::")));
-            }
-        }
-    }
-    findings
-}
-
-/// The sources of a crate without their tests, by the path of the module. The root has the empty
-/// path.
-fn products(folder: &Path, sources: &[PathBuf]) -> BTreeMap<Vec<String>, Product> {
-    let mut products = BTreeMap::new();
-    for source in sources {
-        let relative = source.strip_prefix(folder).unwrap_or(source).with_extension("");
-        let mut module: Vec<String> = relative.iter().map(|part| part.to_string_lossy().into_owned()).collect();
-        if module.last().is_some_and(|last| last == "mod") || ["lib", "main"].contains(&module.join("/").as_str()) {
-            module.pop();
-        }
-        products.insert(module, product(&fs::read_to_string(source).unwrap_or_default()));
-    }
-    let for_tests: Vec<Vec<String>> = products
-        .iter()
-        .flat_map(|(module, product)| {
-            product.test_modules.iter().map(|name| module.iter().chain([name]).cloned().collect())
-        })
-        .collect();
-    products.retain(|module, _| !for_tests.iter().any(|tests| module.starts_with(tests)));
-    products
-}
-
-/// What the root of a crate re-exports: the room that each name comes from.
-fn exports(root: Option<&Product>, existing: &BTreeSet<String>) -> BTreeMap<String, String> {
-    let mut names = BTreeMap::new();
-    let Some(root) = root else { return names };
-    let mut at = 0;
-    while let Some(start) = root.tokens[at..].iter().position(|token| token == "use").map(|found| at + found + 1) {
-        let mut trees = Vec::new();
-        at = read_tree(&root.tokens, start, Vec::new(), &mut trees);
-        for tree in trees {
-            let tree: Vec<_> = tree.into_iter().filter(|part| !["crate", "self"].contains(&part.as_str())).collect();
-            if let (Some(room), Some(name)) = (tree.first().filter(|room| existing.contains(*room)), tree.last()) {
-                names.insert(name.clone(), room.clone());
-            }
-        }
-    }
-    names
-}
-
-/// The paths in a module that begin with `crate` or leave it by `super`, from the root of the
-/// crate.
-fn paths(tokens: &[String], module: &[String]) -> Vec<Vec<String>> {
-    let mut found = Vec::new();
-    // The modules inside this file, each with the depth of braces at which it ends.
-    let (mut inside, mut depth): (Vec<(String, usize)>, usize) = (Vec::new(), 0);
-    let mut at = 0;
-    while at < tokens.len() {
-        match tokens[at].as_str() {
-            "{" => {
-                if at >= 2 && tokens[at - 2] == "mod" {
-                    inside.push((tokens[at - 1].clone(), depth));
-                }
-                depth += 1;
-            }
-            "}" => {
-                depth = depth.saturating_sub(1);
-                if inside.last().is_some_and(|(_, end)| *end == depth) {
-                    inside.pop();
-                }
-            }
-            "crate" | "super"
-                if tokens.get(at + 1).is_some_and(|next| next == "::") && (at == 0 || tokens[at - 1] != "::") =>
+/// The imports and paths that lead from one room to another: both rooms, and the place.
+fn imports(sources: &[Source]) -> Vec<(&str, &str, String)> {
+    let existing = existing(sources);
+    // What the root re-exports: the room that each name comes from.
+    let mut root = BTreeMap::new();
+    for source in sources.iter().filter(|source| source.kind == Kind::Code && source.module.is_empty()) {
+        for (word, path) in paths(source, &["use"]) {
+            if let ([room, .., name], true) = (path.as_slice(), word.inside.is_empty())
+                && let Some(room) = existing.get(room.as_str())
             {
-                let mut trees = Vec::new();
-                at = read_tree(tokens, at, Vec::new(), &mut trees);
-                let here: Vec<&String> = module.iter().chain(inside.iter().map(|(name, _)| name)).collect();
-                found.extend(trees.iter().map(|tree| resolve(tree, &here)));
-                continue;
+                root.insert(name.clone(), *room);
             }
-            _ => {}
+        }
+    }
+    let mut imports = Vec::new();
+    for source in sources.iter().filter(|source| source.kind == Kind::Code) {
+        for (word, path) in paths(source, &["crate", "super"]) {
+            let (Some(room), Some(first)) = (room_of(source, word), path.first()) else { continue };
+            if let Some(other) = existing.get(first.as_str()).or(root.get(first)).filter(|other| **other != room) {
+                let place = format!("{}:{}: crate::{}", source.path.display(), word.lines.start(), path.join("::"));
+                imports.push((room, *other, place));
+            }
+        }
+    }
+    imports
+}
+
+/// The paths of a source that begin with one of the words, or behind `use`, from the root of the
+/// crate.
+fn paths<'a>(source: &'a Source, openings: &[&str]) -> Vec<(&'a Word, Vec<String>)> {
+    let words: Vec<&Word> = source.words.iter().filter(|word| !word.is_test).collect();
+    let (mut found, mut at) = (Vec::new(), 0);
+    while at < words.len() {
+        let (word, mut trees) = (words[at], Vec::new());
+        // `$crate` in a macro leads there from where the macro is used.
+        let is_other = at > 0 && ["::", "$"].contains(&words[at - 1].text.as_str());
+        if openings.contains(&word.text.as_str()) && !is_other {
+            at += usize::from(word.text == "use");
+            read_tree(&words, &mut at, &[], &mut trees);
+            let here: Vec<_> = source.module.iter().chain(&*word.inside).cloned().collect();
+            found.extend(trees.into_iter().map(|tree| (word, resolve(tree, here.clone()))));
         }
         at += 1;
     }
     found
 }
 
-/// Reads a path with its groups, and returns where it ends. A name given by `as` takes the place of
-/// the last part.
-fn read_tree(tokens: &[String], from: usize, before: Vec<String>, trees: &mut Vec<Vec<String>>) -> usize {
-    let (mut path, mut at) = (before, from);
-    let token = |at: usize| tokens.get(at).map_or("", String::as_str);
+/// Reads a path with its groups up to its last word. A name behind `as` becomes one more part.
+fn read_tree(words: &[&Word], at: &mut usize, before: &[String], trees: &mut Vec<Vec<String>>) {
+    let word = |at: usize| words.get(at).map_or("", |word| word.text.as_str());
+    let mut path = before.to_vec();
     loop {
-        match token(at) {
+        match word(*at) {
             "{" => {
-                at += 1;
-                while !["}", ""].contains(&token(at)) {
-                    at = read_tree(tokens, at, path.clone(), trees);
-                    if token(at) == "," {
-                        at += 1;
-                    } else if !["}", ""].contains(&token(at)) {
-                        // Not a group of imports: what follows is no path.
-                        return at;
+                while !["}", ""].contains(&word(*at + 1)) {
+                    *at += 1;
+                    if word(*at) != "," {
+                        read_tree(words, at, &path, trees);
                     }
                 }
-                return at + 1;
+                *at += 1;
+                return;
             }
-            "*" => {
-                trees.push(path);
-                return at + 1;
+            "*" => break,
+            name => path.push(name.to_owned()),
+        }
+        match (word(*at + 1), word(*at + 2)) {
+            ("::", next) if !["<", "("].contains(&next) => *at += 2,
+            ("as", name) => {
+                path.push(name.to_owned());
+                *at += 2;
+                break;
             }
-            name if name.starts_with(|first: char| first == '_' || first.is_alphabetic()) => {
-                if name != "self" {
-                    path.push(name.to_owned());
-                }
-                at += 1;
-                if token(at) == "::" && !["<", "("].contains(&token(at + 1)) {
-                    at += 1;
-                    continue;
-                }
-                trees.push(path);
-                return if token(at) == "as" { at + 2 } else { at };
-            }
-            _ => {
-                trees.push(path);
-                return at.max(from + 1);
-            }
+            _ => break,
         }
     }
+    trees.push(path);
 }
 
-/// A path from the root of the crate.
-fn resolve(path: &[String], here: &[&String]) -> Vec<String> {
-    let mut resolved: Vec<String> = here.iter().map(|part| (*part).clone()).collect();
+/// A path from the root of the crate, for a path in the module `here`.
+fn resolve(path: Vec<String>, mut here: Vec<String>) -> Vec<String> {
     for part in path {
         match part.as_str() {
-            "crate" => resolved.clear(),
-            "super" => drop(resolved.pop()),
-            _ => resolved.push(part.clone()),
+            "crate" => here.clear(),
+            "super" => drop(here.pop()),
+            "self" => {}
+            _ => here.push(part),
         }
     }
-    resolved
-}
-
-/// Whether `room` may not know `other`.
-fn is_upward(rooms: &Rooms, room: &str, other: &str) -> bool {
-    let floor = |name: &str| rooms.floors.iter().position(|floor| floor.contains(&name));
-    match (floor(room), floor(other)) {
-        (Some(own), Some(others)) => others > own,
-        // A room that no table lists is reported by itself.
-        _ => rooms.assembly.contains(&other),
-    }
+    here
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
+    use crate::tidy::source;
 
-    const ROOMS: Rooms =
-        Rooms { package: "planted", floors: &[&["low"], &["left", "right"], &["high"]], assembly: &["tour"] };
-
-    /// A crate in a temporary folder, which goes with it.
-    struct Planted(PathBuf);
-
-    impl Planted {
-        fn new(name: &str, files: &[(&str, &str)]) -> Self {
-            let folder = std::env::temp_dir().join(format!("farside-rooms-{}-{name}", std::process::id()));
-            let root =
-                "mod low; mod left; mod right; pub mod high; mod tour;\npub use high::inner::{Top, Other as Peak};";
-            let empty =
-                [("lib.rs", root), ("low.rs", ""), ("left.rs", ""), ("right.rs", ""), ("high.rs", ""), ("tour.rs", "")];
-            for (path, text) in empty.iter().chain(files) {
-                let path = folder.join("src").join(path);
-                fs::create_dir_all(path.parent().unwrap()).unwrap();
-                fs::write(path, text).unwrap();
-            }
-            Self(folder)
-        }
+    fn planted(files: &[(&str, &str)]) -> Vec<Source> {
+        let root = "mod low; mod left; mod right; pub mod high; mod tour; mod prelude { pub use super::high::Deep; }\n\
+                    pub use high::inner::{Top, Other as Peak};";
+        let empty = ["low", "left", "right", "high", "tour"].map(|room| (format!("src/{room}.rs"), "fn f() {}"));
+        let empty = empty.iter().map(|(path, text)| (path.as_str(), *text));
+        let files = files.iter().map(|(path, text)| (*path, *text));
+        let all = empty.chain([("src/lib.rs", root)]).chain(files);
+        let all = all.map(|(path, text)| (PathBuf::from(path), text.to_owned()));
+        source::split(Path::new(""), all.collect()).unwrap()
     }
 
-    impl Drop for Planted {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
-
-    fn upward(name: &str, files: &[(&str, &str)]) -> Vec<(String, usize)> {
-        let planted = Planted::new(name, files);
-        let findings = look(&ROOMS, &planted.0);
-        assert_eq!(findings.others, [""; 0]);
-        findings.upward.into_iter().collect()
+    /// The imports of a planted crate that do not lead downwards.
+    fn upward(files: &[(&str, &str)]) -> Vec<String> {
+        let floors = "low < left+right next < high < tour prelude";
+        let sources = planted(files);
+        let imports = imports(&sources).into_iter();
+        let upward = imports.filter(|(room, other, _)| !is_below(floors, other, room));
+        upward.map(|(room, other, _)| format!("{room}->{other}")).collect()
     }
 
     #[test]
     fn a_planted_upward_import_is_found() {
-        assert_eq!(upward("use", &[("low.rs", "use crate::high::Thing;")]), [("low->high".to_owned(), 1)]);
-        assert_eq!(upward("path", &[("low/a.rs", "fn f() { crate::high::g::<u8>() }")]), [("low->high".to_owned(), 1)]);
+        assert_eq!(upward(&[("src/low.rs", "use crate::high::Thing;")]), ["low->high"]);
+        assert_eq!(upward(&[("src/low/a.rs", "fn f() { crate::high::g::<u8>() }")]), ["low->high"]);
         let group = "use crate::{left::a, high::{b, c::*}};";
-        assert_eq!(upward("group", &[("low.rs", group)]), [("low->high".to_owned(), 2), ("low->left".to_owned(), 1)]);
-        assert_eq!(upward("super", &[("low/a.rs", "use super::super::high::x;")]), [("low->high".to_owned(), 1)]);
+        assert_eq!(upward(&[("src/low.rs", group)]), ["low->left", "low->high", "low->high"]);
+        assert_eq!(upward(&[("src/low/a.rs", "use super::super::high::x;")]), ["low->high"]);
         let nested = "mod b { use super::super::super::high::x; use super::super::high; }";
-        assert_eq!(upward("nested", &[("low/a.rs", nested)]), [("low->high".to_owned(), 1)]);
-        assert_eq!(upward("tour", &[("high.rs", "use crate::tour::x;")]), [("high->tour".to_owned(), 1)]);
+        assert_eq!(upward(&[("src/low/a.rs", nested)]), ["low->high"]);
+        assert_eq!(upward(&[("src/high.rs", "use crate::tour::x;")]), ["high->tour"]);
     }
 
     #[test]
     fn names_at_the_root_are_resolved() {
         let uses = "use crate::{Top, Unknown}; fn f(_: crate::Peak) {}";
-        assert_eq!(upward("root", &[("left.rs", uses)]), [("left->high".to_owned(), 1)]);
+        assert_eq!(upward(&[("src/left.rs", uses)]), ["left->high", "left->high"]);
+        assert_eq!(upward(&[("src/left.rs", "use crate::prelude::Deep;")]), ["left->prelude"]);
     }
 
     #[test]
     fn downward_sideways_and_tests_are_allowed() {
         let files = [
-            ("high.rs", "use crate::{low::a, left::b, Top};"),
-            ("left.rs", "use crate::right::x; #[cfg(test)] mod tests { use crate::high::y; }"),
-            ("right.rs", "use crate::left::x; #[cfg(test)] mod model;"),
-            ("right/model.rs", "use crate::high::y;"),
-            ("tour.rs", "use crate::high::y;"),
-            ("low.rs", "// crate::high::x\nuse crate::low::{self, z}; const A: &str = \"crate::high::y\";"),
+            ("src/high.rs", "use crate::{low::a, left::b, Top};"),
+            ("src/left.rs", "use crate::right::x; #[cfg(test)] mod tests { use crate::high::y; }"),
+            ("src/right.rs", "use crate::left::x; #[cfg(test)] mod model;"),
+            ("src/right/model.rs", "use crate::high::y;"),
+            ("src/tour.rs", "use crate::high::y;"),
+            (
+                "src/low.rs",
+                "// crate::high::x\nuse crate::low::{self, z}; const A: &str = \"crate::high::y\";\n\
+                 macro_rules! m { () => { $crate::high::x() } }",
+            ),
         ];
-        assert_eq!(upward("down", &files), []);
+        assert_eq!(upward(&files), [""; 0]);
+    }
+
+    #[test]
+    fn the_largest_cycle_is_found() {
+        let files = [
+            ("src/low.rs", "use crate::left::a;"),
+            ("src/left.rs", "use crate::right::x;"),
+            ("src/right.rs", "use crate::{low, high};"),
+            ("src/high.rs", "use crate::tour::x;"),
+            ("src/tour.rs", "use crate::high::y;"),
+        ];
+        assert_eq!(largest_cycle(&planted(&files)), ["left", "low", "right"]);
+        assert_eq!(largest_cycle(&planted(&files[3..])), ["high", "tour"]);
+        assert_eq!(largest_cycle(&planted(&files[..2])), [""; 0]);
     }
 
     #[test]
     fn a_room_that_no_table_lists_is_found() {
-        let planted = Planted::new("unlisted", &[("attic.rs", "")]);
-        assert!(look(&ROOMS, &planted.0).others[0].contains("attic"));
+        let mut findings = Findings::default();
+        check(Path::new("core/farside-mcts"), &planted(&[("src/rng.rs", "use crate::low;")]), &mut findings);
+        let attic = findings.breaches.iter().any(|breach| breach.contains("core/farside-mcts/src/left"));
+        assert!(attic && !findings.breaches.iter().any(|breach| breach.contains("rng")), "{:?}", findings.breaches);
     }
 }

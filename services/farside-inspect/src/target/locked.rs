@@ -329,13 +329,12 @@ mod tests {
     use std::thread::Thread;
 
     use farside::LocalVec;
+    use farside_testbed::{limit, wait_until};
 
     use super::super::lease::Readers;
     use super::*;
     use crate::spans::Span;
 
-    /// No test waits for longer.
-    const LIMIT: Duration = Duration::from_secs(60);
     /// All bytes of the memory.
     const ALL: Block<'_> = Block { shape: &[8], spans: &[Span { start: 0, step: 1, count: 8 }], element_bytes: 1 };
 
@@ -373,7 +372,7 @@ mod tests {
     fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
         let (done, ended) = mpsc::channel();
         thread::spawn(move || done.send(work()));
-        ended.recv_timeout(LIMIT).expect("it ends in time")
+        ended.recv_timeout(limit()).expect("it ends in time")
     }
 
     fn memory(vector: &LocalVec<u8>) -> Arc<LockedMemory> {
@@ -396,20 +395,16 @@ mod tests {
         }
         // A shorter lease follows one that was released, while a reader waits.
         let is_there = readers.attend((0, 0), || {});
-        run(memory.lock_outside(|| readers.lease(2, (0, 0), Some(LIMIT * 2)))).unwrap();
+        run(memory.lock_outside(|| readers.lease(2, (0, 0), Some(limit() * 2)))).unwrap();
         let (waiting, (done, ended)) = (memory.clone(), mpsc::channel());
         thread::spawn(move || done.send(run(waiting.read(ALL))));
-        let until = std::time::Instant::now() + LIMIT;
-        while !lock(&memory.outside).is_timed {
-            assert!(std::time::Instant::now() < until, "a thread waits for the end of the lease");
-            thread::yield_now();
-        }
+        wait_until("a thread waits for the end of the lease", || lock(&memory.outside).is_timed);
         let next = readers.lease(3, (0, 0), Some(Duration::from_millis(20)));
         lock(&memory.outside).lease = Some(next);
-        assert_eq!(ended.recv_timeout(LIMIT).expect("it ends in time"), Ok(vec![0; 8]));
+        assert_eq!(ended.recv_timeout(limit()).expect("it ends in time"), Ok(vec![0; 8]));
         drop(is_there);
         // The lease of a reader that has gone meanwhile is over at once.
-        run(memory.lock_outside(|| readers.lease(2, (0, 0), Some(LIMIT * 2)))).unwrap();
+        run(memory.lock_outside(|| readers.lease(2, (0, 0), Some(limit() * 2)))).unwrap();
         let waiting = memory.clone();
         in_time(move || run(waiting.write(None, ALL, &[1; 8], || ()))).unwrap();
         assert!(memory.try_lock());
@@ -421,15 +416,19 @@ mod tests {
         let (vector, readers) = (LocalVec::new(vec![0_u8; 8]), Arc::new(Readers::default()));
         let memory = memory(&vector);
         let _is_there = readers.attend((0, 0), || {});
-        run(memory.lock_outside(|| readers.lease(1, (0, 0), Some(LIMIT)))).unwrap();
+        run(memory.lock_outside(|| readers.lease(1, (0, 0), Some(limit())))).unwrap();
         let (other, has_ended) = (memory.clone(), Arc::<AtomicBool>::default());
         let flag = has_ended.clone();
         let is_writing = || {
+            let (begins, begun) = mpsc::channel();
             let ending = thread::spawn(move || {
+                begins.send(()).unwrap();
                 other.release_if(|lease| lease.number() == 1);
                 flag.store(true, Ordering::SeqCst);
             });
-            thread::sleep(Duration::from_millis(50));
+            begun.recv().unwrap();
+            // It has many chances to end the lock too early.
+            (0..1000).for_each(|_| thread::yield_now());
             assert!(!has_ended.load(Ordering::SeqCst) && !memory.try_lock());
             ending
         };
@@ -444,7 +443,7 @@ mod tests {
         let (vector, readers) = (LocalVec::new(vec![0_u8; 8]), Arc::new(Readers::default()));
         let memory = memory(&vector);
         let _is_there = readers.attend((0, 0), || {});
-        let lease = |number| readers.lease(number, (0, 0), Some(LEASE_MAX));
+        let lease = |number| readers.lease(number, (0, 0), Some(limit()));
         run(memory.lock_outside(|| lease(1))).unwrap();
         let program = Arc::<Program>::default();
         let claim = memory.claim(program.clone().into());
@@ -471,7 +470,7 @@ mod tests {
         let workers = [(); 2].map(|()| Arc::<Program>::default());
         assert!(memory.try_lock());
         let [one, other] = workers.each_ref().map(|worker| memory.claim(worker.clone().into()));
-        let mut later = std::pin::pin!(memory.lock_outside(|| readers.lease(1, (0, 0), Some(LEASE_MAX))));
+        let mut later = std::pin::pin!(memory.lock_outside(|| readers.lease(1, (0, 0), Some(limit()))));
         let mut context = Context::from_waker(Waker::noop());
         memory.unlock();
         assert!(workers.iter().all(|worker| worker.0.swap(false, Ordering::SeqCst)));
@@ -496,14 +495,10 @@ mod tests {
         let (done, ended) = mpsc::channel();
         thread::spawn(move || {
             let _is_there = other.attend((0, 0), || {});
-            done.send(run(waiting.lock_outside(|| other.lease(1, (0, 0), Some(LEASE_MAX)))))
+            done.send(run(waiting.lock_outside(|| other.lease(1, (0, 0), Some(limit())))))
         });
-        let until = std::time::Instant::now() + LIMIT;
-        while lock(&memory.outside).waiters.is_empty() {
-            assert!(std::time::Instant::now() < until, "the reader waits");
-            thread::yield_now();
-        }
+        wait_until("the reader waits", || !lock(&memory.outside).waiters.is_empty());
         drop(claim);
-        ended.recv_timeout(LIMIT).expect("it is woken").unwrap();
+        ended.recv_timeout(limit()).expect("it is woken").unwrap();
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use farside_rpc::sim::{Profile, Simulation};
 use farside_rpc::{Handling, Never, Pending, Procedure, Server, Service};
+use farside_testbed::{limit, scaled};
 
 use super::activity::Lookout;
 use super::areas::{Area, Areas, Source};
@@ -111,14 +112,14 @@ impl Job {
         let mut profile = Profile::default();
         profile.jitter = Duration::from_micros(200);
         let simulation = Simulation::new(server, profile, seed).unwrap();
-        let connect = || simulation.connect().unwrap().deadline(Duration::from_secs(60));
+        let connect = || simulation.connect().unwrap().deadline(limit());
         let doors: Vec<_> = (0..PROCESSES).map(|process| DoorClient::at(connect(), process as u16)).collect();
         let inspector = Inspector::of_doors((0..PROCESSES).map(about).zip(doors.iter().cloned()).collect());
         let has_ended = Arc::new(AtomicBool::new(false));
         for worker in 0..PROCESSES {
             go_on(connect().procedure("program", PROGRAM, "publish"), worker, has_ended.clone());
         }
-        Self { simulation, inspector: inspector.deadline(Duration::from_secs(60)), doors, has_ended }
+        Self { simulation, inspector: inspector.deadline(limit()), doors, has_ended }
     }
 }
 
@@ -162,13 +163,17 @@ fn read_cuts(seed: u64, frames: u64) {
 
 #[test]
 fn a_frame_has_one_step_whatever_overtakes_what() {
-    (1..=5).for_each(|seed| read_cuts(seed, 60));
+    (1..=scaled(5)).for_each(|seed| read_cuts(seed, 60));
 }
 
-#[test]
-#[ignore = "takes long: 10,000 frames"]
-fn ten_thousand_simulated_frames_have_one_step_each() {
-    (1..=50).for_each(|seed| read_cuts(seed, 200));
+/// It takes long: 10,000 frames.
+mod deep {
+    use super::read_cuts;
+
+    #[test]
+    fn ten_thousand_simulated_frames_have_one_step_each() {
+        (1..=50).for_each(|seed| read_cuts(seed, 200));
+    }
 }
 
 /// Without a step that is named ahead, the same reader gets different steps.

@@ -245,15 +245,22 @@ mod tests {
         show(&slots.copy(step.into(), &[step; BYTES], false).unwrap(), ALL)
     }
 
+    /// The moment at which the copy of a step was given out last.
+    fn given_out(slots: &Slots, step: u64) -> Instant {
+        lock(&slots.find(step).unwrap().pins).last().unwrap().since
+    }
+
     #[test]
     fn an_overdue_copy_is_taken_from_its_readers_and_no_other() {
         let mut slots = Slots::new(Arc::default());
         let readers: Vec<_> = (0..3).map(|step| read(&mut slots, step)).collect();
         let second = show(slots.find(0).unwrap(), ALL);
         assert!(matches!(slots.copy(3, &[3; BYTES], false), Err(Refused::Busy)));
-        assert!(slots.overdue(Instant::now()).is_empty(), "readers have them for a while");
         // The copy of step 0 was given out again last, so that of step 1 is overdue first.
-        let overdue = slots.overdue(Instant::now() + PIN_TIME);
+        let given_out = given_out(&slots, 1);
+        let soon = given_out + PIN_TIME - Duration::from_nanos(1);
+        assert!(slots.overdue(soon).is_empty(), "readers have them for a while");
+        let overdue = slots.overdue(given_out + PIN_TIME);
         assert_eq!(overdue.len(), 1);
         overdue.iter().for_each(Withdrawal::withdraw);
         assert_eq!(readers[1].pull_all(), Err(TransferError::Gone));
@@ -263,7 +270,7 @@ mod tests {
         }
         // A copy that a reader has let go is free without that.
         drop((readers, third));
-        assert!(slots.overdue(Instant::now() + PIN_TIME).is_empty());
+        assert!(slots.overdue(given_out + 2 * PIN_TIME).is_empty());
         assert!(read(&mut slots, 4).pull_all().unwrap() == [4; BYTES]);
         assert!(second.pull_all().unwrap() == [0; BYTES]);
     }
@@ -276,7 +283,8 @@ mod tests {
         assert!(matches!(slots.copy(4, &[4; BYTES], true), Err(Refused::Busy)), "it is being read");
         drop(slot);
         assert!(matches!(slots.copy(4, &[4; BYTES], false), Err(Refused::Busy)), "it is kept for a pause");
-        assert_eq!(slots.overdue(Instant::now() + PIN_TIME).len(), 1, "others wait for a copy of theirs");
+        let overdue = slots.overdue(given_out(&slots, 0) + PIN_TIME);
+        assert_eq!(overdue.len(), 1, "others wait for a copy of theirs");
         assert!(slots.copy(4, &[4; BYTES], true).is_ok());
         drop(readers);
         assert!(slots.copy(5, &[5; BYTES], false).is_ok() && slots.all.len() == 4);

@@ -4,6 +4,7 @@ mod activity;
 mod cuts;
 mod exposed;
 mod failures;
+mod hosts;
 mod idle;
 mod network;
 #[cfg(feature = "page")]

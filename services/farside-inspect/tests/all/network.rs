@@ -2,27 +2,19 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::path::PathBuf;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::thread;
 
 use farside::Worker;
 use farside_inspect::{
     At, Expose, InspectError, Inspector, JobId, Refused, Selection, Target as Wanted, TokenError, create_token_file,
 };
-use farside_sys::process::enter_network;
-use farside_testbed::netns::{Pair, Rendezvous, Side, with_privileges};
-use farside_testbed::{ended_with_us, is_left_out};
+use farside_testbed::{ended_with_us, hold_still, limit, wait_for, wait_until};
 
-use crate::targets::{BOARD, COLUMNS, FIELD, PART, ROWS, Target, pattern};
-
-/// More than any step takes on a very busy machine.
-const LONG: Duration = Duration::from_secs(60);
-/// Where process 0 listens between two hosts, whose ports are all free.
-const PORT: u16 = 7078;
+use crate::targets::{BOARD, COLUMNS, FIELD, ROWS, Target, pattern};
 
 /// A folder with a file of tokens, one for looking and one for everything.
 pub(crate) struct Tokens(PathBuf);
@@ -58,7 +50,7 @@ impl Tokens {
     }
 
     pub(crate) fn connect(&self, address: &str, token: &str) -> Result<Inspector, InspectError> {
-        Ok(Inspector::connect(Wanted::new(address).token_file(Some(self.path(token))))?.deadline(LONG))
+        Ok(Inspector::connect(Wanted::new(address).token_file(Some(self.path(token))))?.deadline(limit()))
     }
 }
 
@@ -68,11 +60,22 @@ impl Drop for Tokens {
     }
 }
 
+/// Connects with the right to write. At the door, silent connections may have all places, and on a
+/// busy machine a process may answer too late for one attempt.
+fn connect(tokens: &Tokens, address: &str) -> Inspector {
+    wait_for("a reader connects", || match tokens.connect(address, "write") {
+        Err(InspectError::Silent { .. } | InspectError::Unreached { .. }) => None,
+        connected => Some(connected.unwrap()),
+    })
+}
+
 /// Where the door of process 0 of a job on this machine is on the network.
 pub(crate) fn address_of(name: &str) -> String {
-    let jobs = farside_inspect::jobs().unwrap();
-    let job = jobs.into_iter().find(|job| job.id.name == name).unwrap();
-    job.processes.into_iter().find_map(|about| about.network.filter(|_| about.process == 0)).unwrap()
+    // A job of another test may take the time for answers.
+    wait_for("process 0 answers", || {
+        let job = farside_inspect::jobs().unwrap().into_iter().find(|job| job.id.name == name)?;
+        job.processes.into_iter().find_map(|about| about.network.filter(|_| about.process == 0))
+    })
 }
 
 fn is_refused(error: &InspectError) -> bool {
@@ -85,7 +88,7 @@ fn a_job_is_read_and_changed_over_the_network() {
     let mut target = tokens.start("steered");
     target.inspect(2);
     let address = address_of(&target.name);
-    let job = tokens.connect(&address, "write").unwrap();
+    let job = connect(&tokens, &address);
     assert_eq!(job.job().name, target.name);
     let all = Selection::all();
     let board = job.open::<u32>("board").unwrap();
@@ -100,26 +103,24 @@ fn a_job_is_read_and_changed_over_the_network() {
     assert_eq!(paused.go_to_next().unwrap(), Some(step + 1));
 
     // Who may only look changes nothing, and ends nothing.
-    let reader = tokens.connect(&address, "read").unwrap();
+    let reader = wait_for("a reader connects", || tokens.connect(&address, "read").ok());
     let seen = reader.open::<f64>("seen").unwrap();
     assert_eq!(seen.get(&all, At::Now).unwrap().values, [7.0; 2]);
     assert!(is_refused(&reader.set("dt", 1.0).unwrap_err()));
     assert!(is_refused(&reader.act("count").unwrap_err()));
     assert!(is_refused(&reader.pause_at(At::Next).unwrap_err()));
     assert!(is_refused(&reader.open::<u32>("board").unwrap().put(&all, &changed).unwrap_err()));
+    // The doors take what comes through one connection in its order.
     reader.resume().unwrap();
-    std::thread::sleep(Duration::from_millis(50));
     assert_eq!(reader.is_paused().unwrap(), Some(Some(step + 1)));
     drop(paused);
     assert!(seen.get(&all, At::Next).unwrap().step.unwrap() > step);
     assert!(target.is_running());
     // The end of the job is heard.
     drop(target);
-    let until = Instant::now() + LONG;
-    while seen.get(&all, At::Next).is_ok() {
-        assert!(Instant::now() < until);
-    }
-    assert!(matches!(tokens.connect(&address, "write"), Err(InspectError::Unreached { .. })));
+    wait_until("the end of the job is heard", || seen.get(&all, At::Next).is_err());
+    let is_gone = || matches!(tokens.connect(&address, "write"), Err(InspectError::Unreached { .. }));
+    wait_until("the door is gone", is_gone);
 }
 
 #[test]
@@ -128,7 +129,8 @@ fn memory_is_locked_and_written_over_the_network() {
     let mut target = tokens.start("exposed");
     target.inspect(2);
     let address = address_of(&target.name);
-    let (job, reader) = (tokens.connect(&address, "write").unwrap(), tokens.connect(&address, "read").unwrap());
+    let job = connect(&tokens, &address);
+    let reader = wait_for("a reader connects", || tokens.connect(&address, "read").ok());
     let all = Selection::all();
     let pairs = job.open::<u64>("pairs").unwrap();
     pairs.put(&all, &[5; 4 * BOARD]).unwrap();
@@ -158,19 +160,19 @@ impl Relay {
         let address = format!("tcp://{}", listener.local_addr().unwrap());
         let stopped = Arc::<AtomicUsize>::default();
         let (door, count) = (door.trim_start_matches("tcp://").to_owned(), stopped.clone());
-        std::thread::spawn(move || {
+        thread::spawn(move || {
             for client in listener.incoming() {
                 let (client, server) = (client.unwrap(), TcpStream::connect(&door).unwrap());
                 let (mut down, mut up) = (server.try_clone().unwrap(), client.try_clone().unwrap());
-                std::thread::spawn(move || std::io::copy(&mut down, &mut up));
+                thread::spawn(move || std::io::copy(&mut down, &mut up));
                 let count = count.clone();
-                std::thread::spawn(move || {
+                thread::spawn(move || {
                     let (mut client, mut server) = (client, server);
                     let passed = std::io::copy(&mut (&mut client).take(RELAYED), &mut server);
                     if passed.is_ok_and(|passed| passed == RELAYED) {
                         count.fetch_add(1, Ordering::SeqCst);
                         // The connection stays open.
-                        std::thread::sleep(2 * LONG);
+                        hold_still();
                     }
                 });
             }
@@ -187,20 +189,18 @@ fn readers_that_stop_in_a_put_keep_no_other_waiting() {
     let mut target = tokens.start("exposed");
     target.inspect(2);
     let door = address_of(&target.name);
-    let until = Instant::now() + LONG;
     let relay = Relay::start(&door);
-    for _ in 0..STOPPED {
-        let job = tokens.connect(&relay.address, "write").unwrap();
-        std::thread::spawn(move || {
-            let first: Selection = format!("[:{FIELD}]").parse().unwrap();
-            job.open::<u64>("field").unwrap().put(&first, &vec![u64::MAX; FIELD])
-        });
-    }
-    while relay.stopped.load(Ordering::SeqCst) < STOPPED {
-        assert!(Instant::now() < until, "the readers stop");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let quick = tokens.connect(&door, "write").unwrap().deadline(LONG / 3);
+    let puts: Vec<_> = (0..STOPPED)
+        .map(|_| {
+            let job = connect(&tokens, &relay.address);
+            thread::spawn(move || {
+                let first: Selection = format!("[:{FIELD}]").parse().unwrap();
+                job.open::<u64>("field").unwrap().put(&first, &vec![u64::MAX; FIELD])
+            })
+        })
+        .collect();
+    wait_until("the readers stop", || relay.stopped.load(Ordering::SeqCst) >= STOPPED);
+    let quick = connect(&tokens, &door);
     let (all, pairs) = (Selection::all(), quick.open::<u64>("pairs").unwrap());
     for number in 0..10 {
         pairs.put(&all, &[number; 4 * BOARD]).unwrap();
@@ -208,6 +208,7 @@ fn readers_that_stop_in_a_put_keep_no_other_waiting() {
     }
     let field = quick.open::<u64>("field").unwrap().get(&all, At::Now).unwrap().values;
     assert!(!field.contains(&u64::MAX), "nothing is written of what has not come");
+    assert!(puts.iter().all(|put| !put.is_finished()), "the readers have stopped until now");
     assert!(target.is_running());
 }
 
@@ -222,9 +223,13 @@ fn a_session_reads_a_job_on_the_network() {
     let mut target = tokens.start("steered");
     let name = target.inspect(2).job().to_string();
     let wanted = Wanted::new(address_of(&target.name)).token_file(Some(tokens.path("read")));
-    let session = Session::new(&wanted, LONG);
+    let session = Session::new(&wanted, limit());
     let answer = |question: serde_json::Value| session.answer(&question, &[]);
-    let jobs = answer(json!({ "do": "jobs" })).head;
+    // On a busy machine, a process may answer too late for one attempt to connect.
+    let jobs = wait_for("the session connects", || {
+        let head = answer(json!({ "do": "jobs" })).head;
+        head["error"].is_null().then_some(head)
+    });
     assert_eq!((&jobs["jobs"][0]["name"], &jobs["jobs"][1]), (&json!(target.name), &json!(null)), "{jobs}");
     for job in ["", &name] {
         let got = answer(json!({ "do": "get", "job": job, "area": "seen" }));
@@ -235,26 +240,28 @@ fn a_session_reads_a_job_on_the_network() {
     let error = answer(json!({ "do": "set", "parameter": "dt", "value": 1 })).head["error"].to_string();
     assert!(error.contains("only for looking"), "{error}");
     // A session for jobs of this machine connects to no other.
-    let error = Session::new("", LONG).answer(&json!({ "do": "list", "job": wanted.to_string() }), &[]);
+    let error = Session::new("", limit()).answer(&json!({ "do": "list", "job": wanted.to_string() }), &[]);
     assert!(error.head["error"].to_string().contains("tcp://"), "{}", error.head);
     drop(target);
-    let until = Instant::now() + LONG;
-    while answer(json!({ "do": "jobs" })).head != json!({ "jobs": [] }) {
-        assert!(Instant::now() < until, "the end is told");
-    }
+    wait_until("the end is told", || answer(json!({ "do": "jobs" })).head == json!({ "jobs": [] }));
 }
 
-/// A wrong token, no token, and bytes that are no greeting: readers with a token notice nothing.
 #[test]
 fn who_has_no_token_is_refused_later() {
+    read_beside_others(5);
+}
+
+/// A wrong token, no token, bytes that are no greeting, and connections that say nothing: readers
+/// with a token get what they want.
+fn read_beside_others(silent: usize) {
     let tokens = Tokens::new("refused");
     let mut target = tokens.start("pattern");
     target.inspect(2);
     let address = address_of(&target.name);
-    let begun = Instant::now();
-    let error = tokens.connect(&address, "wrong").unwrap_err();
-    assert!(matches!(&error, InspectError::Unreached { cause, .. } if cause.contains("token")), "{error}");
-    assert!(begun.elapsed() >= Duration::from_millis(500), "guessing is slow");
+    wait_until("a wrong token is refused", || {
+        let error = tokens.connect(&address, "wrong").unwrap_err();
+        matches!(&error, InspectError::Unreached { cause, .. } if cause.contains("token"))
+    });
     let error = tokens.connect(&address, "absent").unwrap_err();
     assert!(matches!(error, InspectError::Token(TokenError::Read { .. })), "{error}");
     let error = Inspector::connect(&address).unwrap_err();
@@ -262,37 +269,49 @@ fn who_has_no_token_is_refused_later() {
     let error = tokens.connect("tcp://127.0.0.1:1", "write").unwrap_err();
     assert!(matches!(error, InspectError::Unreached { .. }), "{error}");
     assert!(error.to_string().contains("when process 0 first shows something"), "{error}");
-    // 300 who say nothing.
-    let silent: Vec<_> = (0..300).map(|_| TcpStream::connect(address.trim_start_matches("tcp://"))).collect();
+    let silent: Vec<_> = (0..silent).map(|_| TcpStream::connect(address.trim_start_matches("tcp://"))).collect();
     let mut garbage = TcpStream::connect(address.trim_start_matches("tcp://")).unwrap();
     garbage.write_all(&[9; 100]).unwrap();
-    let until = Instant::now() + LONG;
-    let frame = loop {
-        let job = connect_patiently(&tokens, &address);
+    // The other process may take longer to open its door than a reader waits.
+    let frame = wait_for("a frame of both processes", || {
+        let job = connect(&tokens, &address);
         match job.open::<u64>("pattern").and_then(|area| area.get(&Selection::all(), At::Next)) {
-            Ok(frame) if frame.missing.is_empty() => break frame,
-            // The other process may take longer to open its door than a reader waits.
-            Ok(_) | Err(InspectError::Incomplete { .. }) if Instant::now() < until => {}
-            Ok(frame) => panic!("without {:?}", frame.missing),
-            Err(error) => panic!("{error}"),
+            Err(InspectError::Incomplete { .. } | InspectError::Unreached { .. }) => None,
+            got => Some(got.unwrap()).filter(|frame| frame.missing.is_empty()),
         }
-    };
+    });
     let places = (0..2 * ROWS as u64).flat_map(|row| (0..COLUMNS as u64).map(move |column| (row, column)));
     assert!(frame.values.into_iter().eq(places.map(|(row, column)| pattern(frame.step.unwrap(), row, column))));
-    garbage.set_read_timeout(Some(LONG)).unwrap();
+    garbage.set_read_timeout(Some(limit())).unwrap();
     let _ = garbage.read_to_end(&mut Vec::new());
     drop(silent);
     assert!(target.is_running());
 }
 
-/// Connects to a door at which silent connections have all places, for some seconds each.
-fn connect_patiently(tokens: &Tokens, address: &str) -> Inspector {
-    let until = Instant::now() + LONG;
-    loop {
-        match tokens.connect(address, "write") {
-            Ok(job) => return job,
-            Err(error) => assert!(Instant::now() < until, "{error}"),
-        }
+mod deep {
+    use super::read_beside_others;
+
+    /// They have all places at the door until it gives them up, some seconds later.
+    #[test]
+    fn three_hundred_who_say_nothing_give_way() {
+        read_beside_others(300);
+    }
+}
+
+/// These need a machine that is not busy.
+mod timing {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn guessing_a_token_is_slow() {
+        let tokens = Tokens::new("guessed");
+        let mut target = tokens.start("pattern");
+        target.inspect(2);
+        let begun = Instant::now();
+        assert!(tokens.connect(&address_of(&target.name), "wrong").is_err());
+        assert!(begun.elapsed() >= Duration::from_millis(500));
     }
 }
 
@@ -302,88 +321,6 @@ fn a_job_does_not_open_a_door_without_tokens() {
     assert!(!target.wait(), "the job says that it has no token");
     let mut target = Target::start("brief", &[("FARSIDE_INSPECT", "tcp://nowhere")]);
     assert!(!target.wait(), "the job says that the setting has no such value");
-}
-
-/// Ranks on two hosts, and what they print.
-struct Ranks(Vec<Child>);
-
-impl Drop for Ranks {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            // It may have ended already.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-/// Starts four ranks, the even ones on side A.
-fn start_ranks(pair: &Pair, tokens: &Path, part: &str) -> Ranks {
-    let start = |rank: u32| {
-        let mut command = pair.command(Side::BOTH[rank as usize % 2], std::env::current_exe().unwrap());
-        command.args(["--exact", "targets::target", "--nocapture", "--quiet"]).stdout(Stdio::null());
-        command.env(PART, part).env("FARSIDE_FABRIC", "auto").env("FARSIDE_INSPECT_TOKEN_FILE", tokens);
-        command.env("FARSIDE_INSPECT", format!("tcp://*:{PORT}"));
-        Rendezvous { world_size: 4, master: Side::A, port: 7077, secret: "swordfish" }.tell(&mut command, rank);
-        command.spawn().unwrap()
-    };
-    Ranks((0..4).map(start).collect())
-}
-
-/// A reader on the second host reads and changes all processes of a job on both. Then the cable is
-/// cut, and the reader hears who is silent.
-#[test]
-fn a_job_on_two_hosts_is_seen_from_either() {
-    if is_left_out("netns") || is_left_out("fabric") {
-        return;
-    }
-    with_privileges(4 * LONG, || {
-        let tokens = Tokens::new("hosts");
-        let pair = Pair::new().unwrap_or_else(|failure| panic!("{failure}"));
-        let _ranks = start_ranks(&pair, &tokens.path("write"), "steered");
-        let look = |side: Side| {
-            enter_network(pair.namespace(side).unwrap().as_fd()).unwrap();
-            let address = format!("tcp://{}:{PORT}", Side::A.address());
-            let until = Instant::now() + LONG;
-            let job = loop {
-                let job = tokens.connect(&address, "write");
-                let has_all = |job: &Inspector| job.find_parts("seen") == 4 && job.find_parts("acted") == 4;
-                match job {
-                    Ok(job) if has_all(&job) => break job,
-                    other => assert!(Instant::now() < until, "{other:?}"),
-                }
-                std::thread::sleep(Duration::from_millis(20));
-            };
-            let all = Selection::all();
-            job.open::<f64>("seen").unwrap().get(&all, At::Next).unwrap();
-            job
-        };
-        std::thread::scope(|scope| {
-            let here = scope.spawn(|| look(Side::A).found().unwrap().processes.len());
-            assert_eq!(here.join().unwrap(), 4);
-            let there = scope.spawn(|| {
-                let job = look(Side::B);
-                let all = Selection::all();
-                let board = job.open::<u32>("board").unwrap();
-                let changed: Vec<u32> = (0..4 * BOARD as u32).collect();
-                board.put(&all, &changed).unwrap();
-                assert_eq!(board.get(&all, At::Next).unwrap().values, changed);
-                // It passes before the connections and the job end, for they notice the cut, too.
-                let seen = job.deadline(Duration::from_secs(3)).open::<f64>("seen").unwrap();
-                pair.cut().unwrap();
-                let begun = Instant::now();
-                (seen.get(&all, At::Next).unwrap_err(), begun.elapsed())
-            });
-            let (error, time) = there.join().unwrap();
-            eprintln!("{error} after {time:?}");
-            let is_named = match &error {
-                InspectError::Silent { process, .. } | InspectError::Lost { process, .. } => process % 2 == 0,
-                InspectError::NotThere { late, .. } => late.iter().all(|late| late.process % 2 == 0),
-                _ => false,
-            };
-            assert!(is_named, "{error}");
-        });
-    });
 }
 
 /// A job whose process 0 looks at all of it over the network. Launchers start it as ranks.
@@ -399,7 +336,7 @@ fn ranks_are_seen_over_the_network() {
         assert!(ended.success(), "{ended}");
         return;
     }
-    farside::job().processes(2).time_limit(2 * LONG).run(show_and_look).unwrap();
+    farside::job().processes(2).time_limit(2 * limit()).run(show_and_look).unwrap();
 }
 
 fn show_and_look(me: &Worker) -> farside::Result<()> {
@@ -407,11 +344,11 @@ fn show_and_look(me: &Worker) -> farside::Result<()> {
     let view = me.view::<f64>("place").shape([1]).part_of([count], [me.id().index()]).open()?;
     let dt = me.parameter("dt", 0.5, 0.0..=9.0)?;
     let seen = me.view::<f64>("seen").shape([1]).part_of([count], [me.id().index()]).open()?;
-    let guest = (me.id().number() == 0).then(|| std::thread::spawn(move || look_at_own_job(count)));
+    let guest = (me.id().number() == 0).then(|| thread::spawn(move || look_at_own_job(count)));
     for step in 0_u64.. {
         view.publish(step, &[f64::from(me.id().number())])?;
         seen.publish(step, &[dt.get()])?;
-        let has_ended = guest.as_ref().is_some_and(std::thread::JoinHandle::is_finished);
+        let has_ended = guest.as_ref().is_some_and(thread::JoinHandle::is_finished);
         if me.all_reduce(has_ended, |one, other| one || other)? {
             break;
         }
@@ -421,21 +358,14 @@ fn show_and_look(me: &Worker) -> farside::Result<()> {
 
 fn look_at_own_job(workers: usize) {
     let name = JobId::own().to_string();
-    let until = Instant::now() + LONG;
-    let address = loop {
+    let address = wait_for("process 0 listens", || {
         let jobs = farside_inspect::jobs().unwrap();
         let own = jobs.into_iter().find(|job| job.id.to_string() == name);
         let mut processes = own.into_iter().flat_map(|job| job.processes);
-        if let Some(address) = processes.find_map(|about| about.network.filter(|_| about.process == 0)) {
-            break address.replace('*', "127.0.0.1");
-        }
-        assert!(Instant::now() < until, "process 0 listens");
-    };
-    let job = Inspector::connect(&address).unwrap().deadline(LONG);
-    while job.find_parts("seen") < workers {
-        assert!(Instant::now() < until, "all processes open their doors");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+        processes.find_map(|about| about.network.filter(|_| about.process == 0))
+    });
+    let job = crate::targets::connect(&address.replace('*', "127.0.0.1"));
+    wait_until("all processes open their doors", || job.find_parts("seen") >= workers);
     let values = job.open::<f64>("place").unwrap().get(&Selection::all(), At::Next).unwrap().values;
     assert!(values.iter().copied().eq((0..workers).map(|worker| worker as f64)), "{values:?}");
     job.set("dt", 2.0).unwrap();
@@ -444,7 +374,7 @@ fn look_at_own_job(workers: usize) {
 }
 
 /// What tests ask of a job.
-trait Parts {
+pub(crate) trait Parts {
     /// The number of workers that show an area.
     fn find_parts(&self, name: &str) -> usize;
 }

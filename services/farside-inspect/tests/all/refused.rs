@@ -2,12 +2,12 @@
 //! is shown.
 
 use std::fmt::Debug;
-use std::time::{Duration, Instant};
 
 use farside::Worker;
 use farside_inspect::{At, Expose, ExposeError, InspectError, Inspector, PublishError, Selection, Standalone};
+use farside_testbed::{wait_for, wait_until};
 
-use crate::targets::{LIMIT, Target, say_shown};
+use crate::targets::{Target, breathe, connect, say_shown};
 
 /// A name that would be markup in a page. It is an ordinary one.
 const MARKUP: &str = "<img src=x onerror=\"alert(1)\">&amp;";
@@ -43,7 +43,7 @@ pub(crate) fn play_refused(me: &Worker) -> farside::Result<()> {
     let _right = (me.gauge(MARKUP)?, me.parameter("dt", 0.0, 0.0..=1.0)?);
     me.barrier()?;
     if me.is_first() {
-        let job = Inspector::connect(&*std::env::var("FARSIDE_JOB").unwrap()).unwrap();
+        let job = connect(&std::env::var("FARSIDE_JOB").unwrap());
         let shown: Vec<String> = job.list().unwrap().into_iter().map(|area| area.name).collect();
         assert_eq!(shown, [MARKUP, "dt"]);
     }
@@ -151,7 +151,7 @@ pub(crate) fn play_refused_alone() -> farside::Result<()> {
     assert_refused!(shown.gauge("a\u{7}"), ExposeError::Name { .. });
     let _memory = shown.expose::<u64>("memory", 1)?;
     assert_refused!(shown.expose::<u64>("memory", 1), ExposeError::Taken { .. });
-    let job = Inspector::connect(&*std::env::var("FARSIDE_JOB").unwrap()).unwrap();
+    let job = connect(&std::env::var("FARSIDE_JOB").unwrap());
     assert_eq!(job.list().unwrap().len(), 1);
     Ok(())
 }
@@ -182,13 +182,11 @@ pub(crate) fn play_unequal(me: &Worker) -> farside::Result<()> {
     let mixed = me.view::<u64>("mixed").shape([1]).part_of([2], [own]).open()?;
     let tens = me.view::<u64>("tens").shape([1]).part_of([2], [own]).open()?;
     say_shown(me)?;
-    let until = Instant::now() + LIMIT;
     for round in 0.. {
         mixed.publish(2 * round + own as u64, &[round])?;
         tens.publish(DISTANCE * round, &[round])?;
         me.barrier()?;
-        std::thread::sleep(Duration::from_millis(1));
-        assert!(Instant::now() < until, "this job was not ended in time");
+        (0..5).for_each(|_| breathe());
     }
     Ok(())
 }
@@ -230,20 +228,19 @@ fn parts_and_steps_that_do_not_match_are_named() {
 fn jobs_of_one_name_are_told_apart_by_their_numbers() {
     let name = format!("twins-{}", std::process::id());
     let _twins = [(); 2].map(|()| Target::start("shy", &[("FARSIDE_JOB", &name)]));
-    let until = Instant::now() + Duration::from_secs(60);
-    let found = loop {
+    let found = wait_for("both jobs show something", || {
         let mut jobs = farside_inspect::jobs().unwrap();
         jobs.retain(|job| job.id.name == name);
-        if jobs.len() == 2 {
-            break jobs;
+        (jobs.len() == 2).then_some(jobs)
+    });
+    // A job of another test may take the time for answers.
+    wait_until("both jobs are named", || match Inspector::connect(&*name) {
+        Err(InspectError::Ambiguous { found: meant }) => {
+            meant.len() == 2 && found.iter().all(|job| meant.contains(&job.id))
         }
-        assert!(Instant::now() < until, "the jobs show nothing in a minute");
-        std::thread::sleep(Duration::from_millis(5));
-    };
-    let error = refusal(Inspector::connect(&*name));
-    let InspectError::Ambiguous { found: meant } = &error else { panic!("{error:?}") };
-    assert!(meant.len() == 2 && found.iter().all(|job| meant.contains(&job.id)), "{error}");
+        _ => false,
+    });
     for job in found {
-        assert_eq!(*Inspector::connect(&*job.id.to_string()).unwrap().job(), job.id);
+        assert_eq!(*connect(&job.id.to_string()).job(), job.id);
     }
 }

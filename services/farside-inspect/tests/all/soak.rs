@@ -2,14 +2,13 @@
 //! threads stay as they were.
 
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
-use farside_inspect::{At, Inspector, Selection, Target as Wanted};
-use farside_testbed::{Holdings, ended_with_us};
+use farside_inspect::{At, Inspector, Selection};
+use farside_testbed::{Holdings, ended_with_us, wait_until};
 
 use crate::network::{Tokens, address_of};
 use crate::steering::JOB;
-use crate::targets::{BOARD, PART, Target};
+use crate::targets::{BOARD, PART, Target, connect};
 
 /// Processes of clients in all, those after which the job has everything that it needs, and the
 /// clients of each.
@@ -33,16 +32,13 @@ pub(crate) fn wait_until_flat(processes: &[u32], before: &[Holdings]) {
             && now.threads <= before.threads
             && now.memory_bytes <= before.memory_bytes + KEPT_BYTES_MAX
     };
-    let until = Instant::now() + Duration::from_secs(60);
-    loop {
+    wait_until(&format!("no more than after the first rounds, {before:?}"), || {
         let now = holdings(processes);
-        if before.iter().zip(&now).all(is_flat) {
-            eprintln!("after the first rounds {before:?}, in the end {now:?}");
-            return;
-        }
-        assert!(Instant::now() < until, "{before:?} before, {now:?} after");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+        let are_flat = before.iter().zip(&now).all(is_flat);
+        // Captured unless the test fails.
+        println!("{before:?} before, {now:?} after");
+        are_flat
+    });
 }
 
 /// Many clients in a process that is killed: half of them by the network.
@@ -50,17 +46,15 @@ pub(crate) fn play_crowd() -> farside::Result<()> {
     let [name, address, wide] =
         std::env::var(JOB).unwrap().split(' ').map(str::to_owned).collect::<Vec<_>>().try_into().unwrap();
     let all = Selection::all();
-    let clients: Vec<Inspector> = (0..CLIENTS)
-        .map(|number| Inspector::connect(Wanted::new(if number % 2 == 0 { &*name } else { &*address })).unwrap())
-        .map(|client| client.deadline(Duration::from_secs(60)))
-        .collect();
+    let clients: Vec<Inspector> =
+        (0..CLIENTS).map(|number| connect(if number % 2 == 0 { &*name } else { &*address })).collect();
     for (number, client) in clients.iter().enumerate() {
         client.open::<f64>("seen").unwrap().get(&all, At::Next).unwrap();
         let _ = client.open::<u32>("board").unwrap().put(&all, &[number as u32; 2 * BOARD]);
         let _ = client.ask("echo", None, "?").unwrap();
     }
     // Others keep steps that they map.
-    let wide = Inspector::connect(&*wide).unwrap().deadline(Duration::from_secs(60));
+    let wide = connect(&*wide);
     let wide = wide.open::<f64>("wide").unwrap();
     let _pinned: Vec<_> = (0..2).map(|_| wide.pin_all(&all, At::Next).unwrap()).collect();
     // One pauses the job, and others wait for steps, when all are killed.
@@ -77,46 +71,47 @@ pub(crate) fn play_crowd() -> farside::Result<()> {
     Ok(())
 }
 
-#[test]
-#[ignore = "takes a minute: 1200 clients"]
-fn clients_that_come_and_go_leave_nothing() {
-    let tokens = Tokens::new("soak");
-    let mut target = tokens.start("steered");
-    let job = target.inspect(2);
-    let mut wide = Target::start("wide", &[]);
-    let mapped = wide.inspect(2);
-    let names = format!("{} {} {}", job.job(), address_of(&target.name), mapped.job());
-    let of = |job: &Inspector| job.found().unwrap().processes.into_iter().map(|about| about.system_process);
-    let processes: Vec<u32> = of(&job).chain(of(&mapped)).collect();
-    let field = mapped.open::<f64>("wide").unwrap();
-    // A mapped copy takes a descriptor when it is first needed. So all copies are needed once.
-    let pinned = [(); COPIES].map(|()| field.pin_all(&Selection::all(), At::Next).unwrap());
-    drop(pinned);
-    let mut before = Vec::new();
-    for round in 0..ROUNDS {
-        let mut command = ended_with_us(std::env::current_exe().unwrap());
-        command.args(["--exact", "targets::target", "--nocapture", "--quiet"]).stdout(Stdio::piped());
-        command.env(PART, "crowd").env(JOB, &names).env("FARSIDE_INSPECT_TOKEN_FILE", tokens.path("write"));
-        let mut crowd = command.spawn().unwrap();
-        let mut out = std::io::BufReader::new(crowd.stdout.take().unwrap());
-        let mut line = String::new();
-        while !line.contains("ready") {
-            line.clear();
-            assert!(std::io::BufRead::read_line(&mut out, &mut line).unwrap() > 0, "the clients have ended");
+/// It takes a minute: 1200 clients.
+mod deep {
+    use super::*;
+
+    #[test]
+    fn clients_that_come_and_go_leave_nothing() {
+        let tokens = Tokens::new("soak");
+        let mut target = tokens.start("steered");
+        let job = target.inspect(2);
+        let mut wide = Target::start("wide", &[]);
+        let mapped = wide.inspect(2);
+        let names = format!("{} {} {}", job.job(), address_of(&target.name), mapped.job());
+        let of = |job: &Inspector| job.found().unwrap().processes.into_iter().map(|about| about.system_process);
+        let processes: Vec<u32> = of(&job).chain(of(&mapped)).collect();
+        let field = mapped.open::<f64>("wide").unwrap();
+        // A mapped copy takes a descriptor when it is first needed. So all copies are needed once.
+        let pinned = [(); COPIES].map(|()| field.pin_all(&Selection::all(), At::Next).unwrap());
+        drop(pinned);
+        let mut before = Vec::new();
+        for round in 0..ROUNDS {
+            let mut command = ended_with_us(std::env::current_exe().unwrap());
+            command.args(["--exact", "targets::target", "--nocapture", "--quiet"]).stdout(Stdio::piped());
+            command.env(PART, "crowd").env(JOB, &names).env("FARSIDE_INSPECT_TOKEN_FILE", tokens.path("write"));
+            let mut crowd = command.spawn().unwrap();
+            let mut out = std::io::BufReader::new(crowd.stdout.take().unwrap());
+            let mut line = String::new();
+            while !line.contains("ready") {
+                line.clear();
+                assert!(std::io::BufRead::read_line(&mut out, &mut line).unwrap() > 0, "the clients have ended");
+            }
+            crowd.kill().unwrap();
+            crowd.wait().unwrap();
+            wait_until("the job goes on", || job.set("dt", 1.0).is_ok());
+            if round == WARM {
+                before = holdings(&processes);
+            }
         }
-        crowd.kill().unwrap();
-        crowd.wait().unwrap();
-        let until = Instant::now() + Duration::from_secs(60);
-        while job.set("dt", 1.0).is_err() {
-            assert!(Instant::now() < until, "the job goes on");
-        }
-        if round == WARM {
-            before = holdings(&processes);
-        }
+        // The connections of the last ones have ended a moment later.
+        assert!(!before.is_empty(), "there are enough rounds");
+        wait_until_flat(&processes, &before);
+        field.get(&Selection::all(), At::Next).unwrap();
+        assert!(target.is_running() && wide.is_running());
     }
-    // The connections of the last ones have ended a moment later.
-    assert!(!before.is_empty(), "there are enough rounds");
-    wait_until_flat(&processes, &before);
-    field.get(&Selection::all(), At::Next).unwrap();
-    assert!(target.is_running() && wide.is_running());
 }

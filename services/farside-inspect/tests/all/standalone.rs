@@ -1,16 +1,16 @@
 //! Programs that are no jobs show what they have.
 
 use std::process::{Child, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
 
 use bytemuck::{Pod, Zeroable};
 use farside_inspect::{
     At, Element, ElementType, ExposeError, Frame, InspectError, Inspector, Number, Selection, Standalone,
 };
-use farside_testbed::ended_with_us;
+use farside_testbed::{ended_with_us, hold_still, limit, scaled, wait_for, wait_until};
 
-use crate::targets::PART;
+use crate::targets::{PART, breathe, connect};
 
 /// A place, as an element of its own and as a part of another one.
 #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable, Element)]
@@ -58,7 +58,6 @@ pub(crate) fn play_rank() -> farside::Result<()> {
     }
     assert_eq!(shown.expose_vec("other", vec![7_u8; 6])?.take(), [7; 6]);
     let mut values = [0.0; 4];
-    let until = Instant::now() + Duration::from_secs(100);
     for step in 1_u64.. {
         view.publish_mut(step, &mut values)?;
         seen.publish(step, &[dt.get()])?;
@@ -69,8 +68,7 @@ pub(crate) fn play_rank() -> farside::Result<()> {
         (0..64).for_each(|index| memory.write(index, &[step]));
         drop(locked);
         // Processes that do not wait for each other stay near by the clock.
-        std::thread::sleep(Duration::from_micros(200));
-        assert!(Instant::now() < until, "this program was not ended in time");
+        breathe();
     }
     Ok(())
 }
@@ -103,18 +101,13 @@ pub(crate) fn start_with(name: &str, kill: impl Fn(u32) -> Option<String>) -> (R
         command.spawn().unwrap()
     };
     let ranks = Ranks((0..2).map(start).collect());
-    let until = Instant::now() + Duration::from_secs(60);
-    loop {
+    let job = wait_for("both processes show what they have", || {
         let found = farside_inspect::jobs().unwrap().into_iter().find(|job| job.id.name == name);
-        if found.is_some_and(|job| job.processes.len() == 2) {
-            let job = Inspector::connect(name).unwrap().deadline(Duration::from_secs(60));
-            if job.open_any("seen").is_ok_and(|area| area.info().parts.len() == 2) {
-                return (ranks, job);
-            }
-        }
-        assert!(Instant::now() < until, "the processes show nothing in a minute");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+        found.filter(|job| job.processes.len() == 2)?;
+        let job = connect(name);
+        job.open_any("sums").is_ok_and(|area| area.info().parts.len() == 2).then_some(job)
+    });
+    (ranks, job)
 }
 
 #[test]
@@ -126,7 +119,7 @@ fn programs_without_a_job_are_seen_and_changed() {
     field.put(&all, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]).unwrap();
     assert_eq!(field.get(&"[:, 1]".parse().unwrap(), At::Next).unwrap().values, [2.0, 6.0]);
     let seen = job.open::<f64>("seen").unwrap();
-    for round in 1..=9 {
+    for round in 1..=3 {
         job.set("dt", f64::from(round)).unwrap().unwrap();
         assert_eq!(seen.get(&all, At::Next).unwrap().values, [f64::from(round); 2]);
     }
@@ -135,7 +128,7 @@ fn programs_without_a_job_are_seen_and_changed() {
     assert_eq!(paused.go_to_next().unwrap(), Some(step + 1));
     assert_eq!(field.get(&all, At::Now).unwrap().step, Some(step + 1));
     drop(paused);
-    for _ in 0..200 {
+    for _ in 0..scaled(50) {
         let memory = job.open::<u64>("memory 1").unwrap().get(&all, At::Now).unwrap().values;
         assert!(memory.iter().all(|value| *value == memory[0]), "half of a change was read: {memory:?}");
     }
@@ -166,14 +159,14 @@ fn programs_without_a_job_are_seen_and_changed() {
     let info = both.info();
     assert_eq!((&info.shape[..], info.units.as_str(), &info.spacing[..]), (&[2, 6][..], "m", &[1.0, 0.5][..]));
     let is_done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         scope.spawn(|| {
             while !is_done.load(Ordering::Relaxed) {
                 let seen = sums.get(&all, At::Next).unwrap().values;
                 assert!(seen[0] == seen[1], "a part was written at another step: {seen:?}");
             }
         });
-        for round in 2..12_u32 {
+        for round in 2..2 + scaled(4) as u32 {
             let step = both.put(&all, &[round; 12]).unwrap();
             let frame = sums.get(&all, At::Next).unwrap();
             assert!(step.is_some() && frame.step > step);
@@ -189,7 +182,8 @@ fn programs_without_a_job_are_seen_and_changed() {
         let [missing] = &frame.missing[..] else { panic!("one part is missing: {:?}", frame.missing) };
         (missing.worker, missing.origin.clone(), missing.shape.clone())
     };
-    let frame = field.get(&all, At::Next).unwrap();
+    let is_cut = |frame: &Frame<f64>| !frame.missing.is_empty();
+    let frame = wait_for("the end of a process is seen", || field.get(&all, At::Next).ok().filter(is_cut));
     assert_eq!(part(&frame), (Some((1, 1)), vec![1, 0], vec![1, 4]));
     assert_eq!(frame.values[..4], [1.0, 2.0, 3.0, 4.0]);
     assert!(frame.values[4..].iter().all(|value| value.is_nan()));
@@ -205,12 +199,9 @@ fn programs_without_a_job_are_seen_and_changed() {
     let numbers: Vec<String> = column.numbers().unwrap().iter().map(Number::to_string).collect();
     assert_eq!(numbers, ["2", "-"]);
     assert_eq!(column.missing[0].to_string(), "some worker at [1:2]");
-    // A door that is gone is found out at once.
     drop(ranks);
-    let until = Instant::now() + Duration::from_secs(30);
-    while field.get(&all, At::Next).is_ok() {
-        assert!(Instant::now() < until);
-    }
+    let error = wait_for("the end of the other one is seen", || field.get(&all, At::Next).err());
+    assert!(!matches!(error, InspectError::NotThere { .. }), "{error}");
 }
 
 /// The memory that one program exposes: more than 32 bits can number.
@@ -219,10 +210,8 @@ const HUGE: usize = (4 << 30) + 5;
 /// Exposes it, until it is killed. The system gives it a page when something is written there.
 pub(crate) fn play_huge() -> farside::Result<()> {
     let shown = Standalone::begin().map_err(farside::Error::from)?;
-    let memory = shown.expose_vec("huge", vec![0_u8; HUGE])?.writable();
-    std::thread::sleep(Duration::from_secs(100));
-    drop(memory);
-    Ok(())
+    let _memory = shown.expose_vec("huge", vec![0_u8; HUGE])?.writable();
+    hold_still();
 }
 
 /// The far end of 4 GiB is read and written, and nothing of the rest is touched for that.
@@ -232,15 +221,10 @@ fn four_gibibytes_are_reached_everywhere() {
     let mut command = ended_with_us(std::env::current_exe().unwrap());
     command.args(["--exact", "targets::target", "--nocapture", "--quiet"]).stdout(Stdio::null());
     let _program = Ranks(vec![command.env(PART, "huge").env("FARSIDE_JOB", &name).spawn().unwrap()]);
-    let until = Instant::now() + Duration::from_secs(60);
-    let huge = loop {
-        let job = Inspector::connect(&*name).map(|job| job.deadline(Duration::from_secs(60)));
-        match job.and_then(|job| job.open::<u8>("huge")) {
-            Ok(area) => break area,
-            Err(error) => assert!(Instant::now() < until, "{error}"),
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    };
+    let huge = wait_for("the program shows its memory", || {
+        let job = Inspector::connect(&*name).map(|job| job.deadline(limit()));
+        job.and_then(|job| job.open::<u8>("huge")).ok()
+    });
     assert_eq!(huge.info().shape, [HUGE as u64]);
     let part = |text: &str| text.parse::<Selection>().unwrap();
     // Both sides of the first place that has no 32 bits.
@@ -262,10 +246,16 @@ fn a_hundred_readers_wait_through_one_connection() {
     let (_ranks, job) = start(&format!("readers-{}", std::process::id()));
     let field = job.open::<f64>("field").unwrap();
     let pause = job.pause_at(At::Next).unwrap();
-    std::thread::scope(|scope| {
-        let readers: Vec<_> = (0..100).map(|_| scope.spawn(|| field.get(&Selection::all(), At::Next))).collect();
-        // All come while no step does.
-        std::thread::sleep(Duration::from_millis(200));
+    let begun = AtomicU32::new(0);
+    let read = || {
+        begun.fetch_add(1, Ordering::SeqCst);
+        field.get(&Selection::all(), At::Next)
+    };
+    thread::scope(|scope| {
+        let readers: Vec<_> = (0..100).map(|_| scope.spawn(read)).collect();
+        // They come while no step does, and leave room for another question.
+        wait_until("all readers ask", || begun.load(Ordering::SeqCst) == 100);
+        assert_eq!(job.is_paused().unwrap(), Some(pause.step()));
         drop(pause);
         readers.into_iter().for_each(|reader| drop(reader.join().unwrap().unwrap()));
     });

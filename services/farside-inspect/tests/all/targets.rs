@@ -2,19 +2,21 @@
 
 use std::cell::Cell;
 use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Stdio};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::thread;
+use std::time::Duration;
 
 use farside::{Distribution, Worker};
-use farside_inspect::{Expose, ExposeError, Inspector, Kind};
-use farside_testbed::ended_with_us;
+use farside_inspect::{Expose, ExposeError, InspectError, Inspector, Kind, Target as Wanted};
+use farside_testbed::{ended_with_us, hold_still, limit, wait_for, wait_until};
 
 /// The variable that makes this test program play a part.
 pub(crate) const PART: &str = "FARSIDE_INSPECT_TEST_PART";
-/// The time after which a job ends by itself.
-pub(crate) const LIMIT: Duration = Duration::from_secs(200);
+/// The variable that names the file of a [`Gate`].
+const GATE: &str = "FARSIDE_INSPECT_TEST_GATE";
 /// What a job prints when all its workers show what they have.
 const SHOWN: &str = "all is shown";
 
@@ -49,7 +51,9 @@ impl Target {
         let mut command = ended_with_us(words.next().unwrap());
         command.args(words);
         command.args(["--exact", "targets::target", "--nocapture", "--quiet"]).stdout(Stdio::piped());
-        command.env(PART, part).env("FARSIDE_JOB", &name).envs(settings.iter().copied());
+        command.env(PART, part).env("FARSIDE_JOB", &name);
+        // No wait of a job ends before those of its test.
+        command.env("FARSIDE_TIMEOUT_S", (2 * limit()).as_secs().to_string()).envs(settings.iter().copied());
         let mut launcher = command.spawn().unwrap();
         let out = BufReader::new(launcher.stdout.take().unwrap());
         Self { launcher, out, is_shown: false, name }
@@ -64,18 +68,12 @@ impl Target {
             assert!(self.out.read_line(&mut line).unwrap() > 0, "{} has ended", self.name);
             self.is_shown = line.contains(SHOWN);
         }
-        let until = Instant::now() + Duration::from_secs(60);
-        loop {
-            let name = &self.name;
+        wait_until(&format!("{} has opened {processes} doors", self.name), || {
+            assert!(self.is_running(), "{} has ended", self.name);
             let jobs = farside_inspect::jobs().unwrap();
-            let job = jobs.into_iter().find(|job| job.id.name == *name);
-            if job.is_some_and(|job| job.processes.len() == processes) {
-                return Inspector::connect(name).unwrap().deadline(Duration::from_secs(60));
-            }
-            assert!(Instant::now() < until, "{name} shows nothing in a minute");
-            assert!(self.launcher.try_wait().unwrap().is_none(), "{name} has ended");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+            jobs.iter().any(|job| job.id.name == self.name && job.processes.len() == processes)
+        });
+        connect(&self.name)
     }
 
     pub(crate) fn is_running(&mut self) -> bool {
@@ -84,14 +82,8 @@ impl Target {
 
     /// Waits for the end of the job. Returns whether it succeeded.
     pub(crate) fn wait(&mut self) -> bool {
-        let until = Instant::now() + Duration::from_secs(60);
-        loop {
-            if let Some(status) = self.launcher.try_wait().unwrap() {
-                return status.success();
-            }
-            assert!(Instant::now() < until, "{} does not end", self.name);
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let ended = || self.launcher.try_wait().unwrap();
+        wait_for(&format!("{} ends", self.name), ended).success()
     }
 }
 
@@ -103,11 +95,58 @@ impl Drop for Target {
     }
 }
 
+/// Connects to a job, with a deadline that no question meets. On a busy machine, a process may
+/// answer too late for one attempt.
+pub(crate) fn connect(job: impl Into<Wanted>) -> Inspector {
+    let job = job.into();
+    let attempt = || match Inspector::connect(job.clone()) {
+        Err(InspectError::Silent { .. } | InspectError::Unreached { .. }) => None,
+        connected => Some(connected.unwrap().deadline(limit())),
+    };
+    wait_for("a reader connects", attempt)
+}
+
+/// A place at which programs wait until the test lets them through.
+pub(crate) struct Gate(PathBuf);
+
+impl Gate {
+    pub(crate) fn new(test: &str) -> Self {
+        Self(std::env::temp_dir().join(format!("farside-inspect-{test}-{}.gate", std::process::id())))
+    }
+
+    pub(crate) fn setting(&self) -> (&str, &str) {
+        (GATE, self.0.to_str().unwrap())
+    }
+
+    pub(crate) fn open(&self) {
+        std::fs::write(&self.0, "").unwrap();
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        // It may be shut still.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Waits until the test has opened the gate of this program.
+pub(crate) fn pass_gate() {
+    let gate = PathBuf::from(std::env::var_os(GATE).expect("the program has a gate"));
+    wait_until("the gate is opened", || gate.exists());
+}
+
+/// Leaves the processors to others for a moment, which no verdict depends on.
+pub(crate) fn breathe() {
+    thread::park_timeout(Duration::from_micros(100));
+}
+
 /// Plays the part of a job, if it is told to.
 #[test]
 pub(crate) fn target() {
     let Ok(part) = std::env::var(PART) else { return };
-    let job = farside::job().processes(2).time_limit(LIMIT);
+    // The test ends the job. If it cannot, the job ends by itself.
+    let job = farside::job().processes(2).time_limit(2 * limit());
     let ended = match part.as_str() {
         "pattern" => job.run(|me| publish_patterns(me, u64::MAX)),
         "brief" => job.run(|me| publish_patterns(me, 100)),
@@ -164,7 +203,6 @@ fn publish_patterns(me: &Worker, steps: u64) -> farside::Result<()> {
     let own = me.view::<f32>(&format!("own {}", me.id().number())).open()?;
     let flags = me.view::<bool>("flags").shape([2]).part_of([4], [me.id().index() * 2]).open()?;
     say_shown(me)?;
-    let until = Instant::now() + LIMIT;
     for step in 0..steps {
         let element = |(row, column): (usize, usize)| pattern(step, row as u64, column as u64);
         let places = (first..first + ROWS).flat_map(|row| (0..COLUMNS).map(move |column| (row, column)));
@@ -176,14 +214,13 @@ fn publish_patterns(me: &Worker, steps: u64) -> farside::Result<()> {
         flags.publish(step, &[step % 2 == 0, true])?;
         match (step / 64 + u64::from(me.id().number())) % 3 {
             0 => {}
-            1 => std::thread::yield_now(),
-            _ => std::thread::sleep(Duration::from_micros(50)),
+            1 => thread::yield_now(),
+            _ => breathe(),
         }
         // The workers stay near each other.
         if step % 500 == 0 {
             me.barrier()?;
         }
-        assert!(Instant::now() < until, "this job was not ended in time");
     }
     me.barrier()
 }
@@ -202,13 +239,8 @@ fn show_many(me: &Worker) -> farside::Result<()> {
     drop(rest);
     // With its last area, a name is free again.
     let _last = me.gauge("last")?;
-    let until = Instant::now() + LIMIT;
     say_shown(me)?;
-    while Instant::now() < until {
-        me.progress()?;
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    Ok(())
+    me.wait_while_serving(|| false)
 }
 
 /// Publishes the pattern until a reader has set the parameter `end` to 1.
@@ -218,14 +250,12 @@ fn end_when_told(me: &Worker) -> farside::Result<()> {
     let view = me.view::<u64>("pattern").shape([ROWS, COLUMNS]).part_of(whole, [first, 0]).open()?;
     let end = me.parameter("end", 0.0, 0.0..=1.0)?;
     say_shown(me)?;
-    let until = Instant::now() + LIMIT;
     for step in 0.. {
         view.publish(step, &[step; ROWS * COLUMNS])?;
         if end.get() == 1.0 {
             return Ok(());
         }
         me.barrier()?;
-        assert!(Instant::now() < until, "this job was not ended in time");
     }
     Ok(())
 }
@@ -233,27 +263,23 @@ fn end_when_told(me: &Worker) -> farside::Result<()> {
 /// Worker 0 publishes steps. Worker 1 shows nothing: if it is told to, it computes for so long that
 /// it answers no calls meanwhile. Then it waits for worker 0 at each step.
 fn show_one(me: &Worker) -> farside::Result<()> {
-    let until = Instant::now() + LIMIT;
     if !me.is_first() {
-        let computes = std::env::var_os("FARSIDE_INSPECT_TEST_COMPUTES").is_some();
-        std::thread::sleep(Duration::from_secs(if computes { 100 } else { 0 }));
-        while Instant::now() < until {
+        if std::env::var_os("FARSIDE_INSPECT_TEST_COMPUTES").is_some() {
+            hold_still();
+        }
+        loop {
             me.barrier()?;
         }
-        return Ok(());
     }
     let view = me.view::<u64>("steps").open()?;
     say_shown_by_one(me);
     for step in 0.. {
         view.publish(step, &[step])?;
+        breathe();
         me.barrier()?;
-        assert!(Instant::now() < until, "this job was not ended in time");
     }
     Ok(())
 }
-
-/// How long the action `nap` takes.
-pub(crate) const NAP: Duration = Duration::from_secs(2);
 
 /// The elements of a row of `board`.
 pub(crate) const BOARD: usize = 16;
@@ -279,7 +305,7 @@ fn be_steered(me: &Worker) -> farside::Result<()> {
         Ok(())
     })?;
     let _nap = me.action("nap", |_| {
-        std::thread::sleep(NAP);
+        pass_gate();
         Ok(())
     })?;
     let _fail = me.action("fail", |_| Err(farside::Error::Room("as was asked".into())))?;
@@ -289,7 +315,6 @@ fn be_steered(me: &Worker) -> farside::Result<()> {
     })?;
     say_shown(me)?;
     let mut row = [0_u32; BOARD];
-    let until = Instant::now() + LIMIT;
     for step in 1_u64.. {
         // Changes come in the first publication of a step. The parameter is read behind it.
         board.publish_mut(step, &mut row)?;
@@ -297,12 +322,11 @@ fn be_steered(me: &Worker) -> farside::Result<()> {
         acted.publish(step, &[count.get()])?;
         residual.set(1.0 / step as f64);
         if (step / 16 + own as u64).is_multiple_of(3) {
-            std::thread::sleep(Duration::from_micros(30));
+            breathe();
         }
         if step.is_multiple_of(50) {
             me.barrier()?;
         }
-        assert!(Instant::now() < until, "this job was not ended in time");
     }
     Ok(())
 }
@@ -320,11 +344,10 @@ fn show_wide(me: &Worker) -> farside::Result<()> {
     let view = view.open()?;
     say_shown(me)?;
     let mut values = vec![0.0; WIDE * WIDE];
-    let until = Instant::now() + LIMIT;
     for step in 0_u64.. {
         view.publish_mut(step, &mut values)?;
+        breathe();
         me.barrier()?;
-        assert!(Instant::now() < until, "this job was not ended in time");
     }
     Ok(())
 }
@@ -343,12 +366,11 @@ fn show_rare_forms(me: &Worker) -> farside::Result<()> {
     say_shown(me)?;
     let count = DEEP.iter().product::<usize>();
     let numbers: Vec<u16> = (own * count..(own + 1) * count).map(|number| number as u16).collect();
-    let until = Instant::now() + LIMIT;
     for step in 0_u64.. {
         waves.publish(step, &[[step as f32, -1.5], [step as f32, own as f32]])?;
         deep.publish(step, &numbers)?;
+        breathe();
         me.barrier()?;
-        assert!(Instant::now() < until, "this job was not ended in time");
     }
     Ok(())
 }
@@ -377,7 +399,6 @@ fn expose_memory(me: &Worker) -> farside::Result<()> {
     let cyclic = me.global_array_as::<u8>(2 * me.worker_count() as usize + 1, Distribution::CYCLIC)?;
     assert!(matches!(me.expose("ragged", &cyclic), Err(ExposeError::Scattered { .. })));
     say_shown(me)?;
-    let until = Instant::now() + LIMIT;
     for round in 1_u64.. {
         let locked = shown.lock()?;
         let local = array.local(me);
@@ -387,14 +408,13 @@ fn expose_memory(me: &Worker) -> farside::Result<()> {
         (0..2 * BOARD).for_each(|index| local.set(index, round));
         drop(locked);
         if round.is_multiple_of(8) {
-            std::thread::sleep(Duration::from_micros(50));
+            breathe();
         }
         if round.is_multiple_of(32) {
             let _locked = shown_field.lock()?;
             (0..FIELD).for_each(|index| field.here().set(index, round));
         }
         me.progress()?;
-        assert!(Instant::now() < until, "this job was not ended in time");
     }
     Ok(())
 }
@@ -406,14 +426,12 @@ pub(crate) const STUCK_AT: u64 = 20;
 fn stay_at_a_step(me: &Worker) -> farside::Result<()> {
     let view = me.view::<u64>("steps").shape([1]).part_of([2], [me.id().index()]).open()?;
     say_shown(me)?;
-    let until = Instant::now() + LIMIT;
     for step in 0.. {
         view.publish(step, &[step])?;
-        std::thread::sleep(Duration::from_micros(200));
-        while !me.is_first() && step == STUCK_AT && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(10));
+        breathe();
+        if !me.is_first() && step == STUCK_AT {
+            hold_still();
         }
-        assert!(Instant::now() < until, "this job was not ended in time");
     }
     Ok(())
 }
@@ -445,7 +463,6 @@ fn show_by_threads(me: &Worker) -> farside::Result<()> {
     let whole = [me.worker_count() as usize * ROWS, COLUMNS];
     let view = view.part_of(whole, [me.id().index() * ROWS, 0]).open()?;
     say_shown(me)?;
-    let until = Instant::now() + LIMIT;
     for step in 0_u64.. {
         let rows = me.id().index() * ROWS..(me.id().index() + 1) * ROWS;
         let places = rows.flat_map(|row| (0..COLUMNS).map(move |column| (row, column)));
@@ -459,7 +476,6 @@ fn show_by_threads(me: &Worker) -> farside::Result<()> {
         if step.is_multiple_of(100) {
             me.barrier()?;
         }
-        assert!(Instant::now() < until, "this job was not ended in time");
     }
     Ok(())
 }
@@ -473,8 +489,7 @@ fn lock_again_and_again(me: &Worker) -> farside::Result<()> {
     let (waited, passed) = (waited?, passed?);
     say_shown(me)?;
     let mut counts = [0.0; 2];
-    let until = Instant::now() + LIMIT;
-    while Instant::now() < until {
+    loop {
         let before = array.local(me).get(0);
         let locked = shown.lock()?;
         let changes = array.local(me).get(0) - before;
@@ -485,7 +500,6 @@ fn lock_again_and_again(me: &Worker) -> farside::Result<()> {
         waited.set(counts[0]);
         me.progress()?;
     }
-    Ok(())
 }
 
 /// Describes a tree, of which each worker has some nodes, and a board.
@@ -506,10 +520,5 @@ fn answer_probes(me: &Worker) -> farside::Result<()> {
     let show = |me: &Worker| me.probe("board", Kind::HexBoard, move |_, _| board.as_bytes().to_vec());
     let _board = (me.id().number() == 0).then(|| show(me)).transpose()?;
     say_shown(me)?;
-    let until = Instant::now() + LIMIT;
-    while Instant::now() < until {
-        me.progress()?;
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    Ok(())
+    me.wait_while_serving(|| false)
 }

@@ -9,10 +9,10 @@ mod soak;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
 use farside_kv::{Client, KvServer, Store};
 use farside_rpc::{Credentials, Server, Tokens};
+use farside_testbed::{deadline, limit};
 
 /// The token of the tests' servers.
 const TOKEN: (&str, &str) = ("tester", "a secret of the tests");
@@ -75,8 +75,8 @@ fn connect(address: &str) -> Client {
 }
 
 fn connect_as(address: &str, credentials: Credentials) -> Client {
-    let client = farside_rpc::Client::to(address, credentials).unwrap().deadline(Duration::from_secs(60));
-    Client::new(client.connect().unwrap()).deadline(Duration::from_secs(60))
+    let client = farside_rpc::Client::to(address, credentials).unwrap().deadline(limit());
+    Client::new(client.connect().unwrap()).deadline(limit())
 }
 
 /// Runs a test over each path, with a store in memory and one on the disk.
@@ -89,16 +89,7 @@ fn everywhere(test: impl Fn(&Client)) {
             let client = connect(&server.addresses()[0].to_string());
             test(&client);
             drop(client);
-            server.shutdown(Instant::now() + Duration::from_secs(60)).unwrap();
+            server.shutdown(deadline()).unwrap();
         }
-    }
-}
-
-/// Waits for a condition, for a minute.
-fn until(what: &str, mut is_true: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while !is_true() {
-        assert!(Instant::now() < end, "{what}: not in a minute");
-        std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -1,10 +1,10 @@
 //! Each operation, over each path.
 
 use std::io::Read;
-use std::time::Duration;
 
 use farside_kv::{Client, ClientError, KEY_BYTES_MAX, KvError, KvServer, PAGE_ENTRIES_MAX, Store};
 use farside_rpc::{CallError, Credentials, Server};
+use farside_testbed::{limit, wait_until};
 
 use crate::{Folder, bytes, connect_as, everywhere, serve, unique};
 
@@ -217,7 +217,7 @@ fn a_put_in_parts_is_given_up() {
     kv.put("key", b"first").unwrap();
     let error = kv.put_from("key", Failing(20 << 20), |_| ()).unwrap_err();
     assert!(error.to_string().contains("the cable is cut"), "{error}");
-    crate::until("the file is removed", || folder.values().is_empty());
+    wait_until("the file is removed", || folder.values().is_empty());
     assert_eq!(kv.get("key").unwrap(), b"first");
 }
 
@@ -264,7 +264,7 @@ fn clients_do_not_share_their_uploads() {
     let address = format!("shm:{}", unique("uploads"));
     let store = Store::open(folder.path()).unwrap();
     let server = Server::builder().listen(&address).unwrap().provider(0, KvServer::new(store)).start().unwrap();
-    let connect = || Client::connect(&address, Credentials::own_user()).unwrap();
+    let connect = || connect_as(&address, Credentials::own_user());
     let clients: Vec<_> = (0..5).map(|_| connect()).collect();
     let begin = |client: &Client| client.calls().begin("key".into()).unwrap().wait();
     let numbers: Vec<_> = clients[..4].iter().flat_map(|client| (0..16).map(|_| begin(client).unwrap())).collect();
@@ -282,27 +282,32 @@ fn clients_do_not_share_their_uploads() {
     drop(server);
 }
 
-/// A reader may pause for longer than a client may be silent.
-#[test]
-fn a_slow_reader_is_waited_for() {
-    struct Pause(bool);
+/// A reader that waits once, in the middle of a value.
+struct Pause<F>(Option<F>);
 
-    impl Read for Pause {
-        fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
-            if !std::mem::replace(&mut self.0, true) {
-                std::thread::sleep(Duration::from_secs(7));
-            }
-            Ok(0)
+impl<F: FnOnce()> Read for Pause<F> {
+    fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+        if let Some(pause) = self.0.take() {
+            pause();
         }
+        Ok(0)
     }
+}
 
-    let address = format!("shm:{}", unique("slow"));
-    let _server = serve(&address, Store::memory().upload_time(Duration::from_secs(5)));
-    let kv = crate::connect(&address);
+fn put_with_pause(kv: &Client, pause: impl FnOnce()) {
     let value = bytes(1, 30 << 20);
-    let from = value[..20 << 20].chain(Pause(false)).chain(&value[20 << 20..]);
+    let from = value[..20 << 20].chain(Pause(Some(pause))).chain(&value[20 << 20..]);
     kv.put_from("key", from, |_| ()).unwrap();
     assert!(kv.get("key").unwrap() == value);
+}
+
+/// While a reader pauses, its client says that it is there.
+#[test]
+fn a_slow_reader_is_waited_for() {
+    let address = format!("shm:{}", unique("slow"));
+    let server = serve(&address, Store::memory().upload_time(limit()));
+    let signs = || server.stats().iter().find(|stats| stats.name.ends_with("/keep")).unwrap().done;
+    put_with_pause(&crate::connect(&address), || wait_until("two signs of life", || signs() >= 2));
 }
 
 /// What is no regular file is written, not replaced.
@@ -327,4 +332,18 @@ fn links_pipes_and_folders_stay_what_they_are() {
         let error = kv.get_to_file("key", folder.path(), |_, _| ()).unwrap_err();
         assert!(matches!(error, ClientError::File { .. }), "{error}");
     });
+}
+
+mod timing {
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_reader_may_pause_for_longer_than_a_client_may_be_silent() {
+        let address = format!("shm:{}", unique("slow"));
+        let _server = serve(&address, Store::memory().upload_time(Duration::from_secs(5)));
+        put_with_pause(&crate::connect(&address), || thread::sleep(Duration::from_secs(7)));
+    }
 }

@@ -9,7 +9,7 @@ use super::driver::Driver;
 use super::incoming::Arrived;
 use crate::answer::{BY_BULK, DONE, MORE, STREAMED};
 use crate::frame::{Head, Kind};
-use crate::link::lock;
+use crate::lock::lock;
 use crate::path::LinkEnd;
 use crate::table::Table;
 

@@ -17,7 +17,9 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::{Calls, Connection};
-use crate::link::{Link, Patience, WaitEnd, lock};
+use crate::link::Link;
+use crate::lock::lock;
+use crate::patience::{Patience, WaitEnd};
 
 /// For how long the thread receives after the last task has its answer.
 const LINGER: Duration = Duration::from_millis(100);

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use farside_wire::{Beside, Decoder, Encoder, Schema, WireError, travels_beside};
 
-use super::{Client, Incoming, Procedure, Signature, Stub};
+use super::{Client, Procedure, Signature, Stub};
 use crate::area::Area;
 use crate::bulk::{Access, Bulk, Received};
 use crate::error::{CallError, Never};
-use crate::link::lock;
+use crate::stream::Incoming;
 
 /// A value that is encoded already, for tools that know types only as text. The encoding is that of
 /// [`wire::encode`](crate::wire::encode).
@@ -111,8 +111,7 @@ impl Beside for Encoded {
 
     fn decode(input: &mut Decoder<'_>) -> Result<Self, WireError> {
         let received: Option<&Received> = input.context();
-        let incoming = received.and_then(|received| lock(&received.stream).take());
-        let items = incoming.map(|incoming| EncodedItems(Some(Box::new(incoming))));
+        let items = received.and_then(Incoming::of).map(|incoming| EncodedItems(Some(incoming)));
         Ok(Self { items, ..Self::new(input.take::<Self>(input.remaining())?.to_vec()) })
     }
 }

@@ -1,4 +1,4 @@
-//! [`Incoming`]: a stream of results, as its caller receives it.
+//! The answers of calls, and the streams that they begin.
 
 use std::collections::VecDeque;
 use std::task::{Poll, Waker};
@@ -10,23 +10,16 @@ use crate::answer::{self, DONE, MORE, Refused};
 use crate::bulk::Received;
 use crate::error::{CallError, Never, RESULT, Stage};
 use crate::frame::{Head, Kind};
-use crate::link::Patience;
 use crate::path::LinkEnd;
-use crate::stream::WINDOW;
+use crate::patience::Patience;
+use crate::stream::{Incoming, ItemFrame, ItemFrames, WINDOW};
 
 /// The frames of a stream that have arrived and were not consumed.
 #[derive(Debug)]
 pub(super) struct Arrived {
-    frames: VecDeque<Frame>,
+    frames: VecDeque<ItemFrame>,
     /// The number of frames that the server may still send.
     credit: u64,
-}
-
-#[derive(Debug)]
-struct Frame {
-    status: u8,
-    count: u64,
-    body: Vec<u8>,
 }
 
 impl Default for Arrived {
@@ -48,7 +41,7 @@ impl Arrived {
             }
             self.credit = self.credit.checked_sub(1).ok_or_else(|| LinkEnd::protocol("items without credit"))?;
         }
-        self.frames.push_back(Frame { status: head.status, count: head.value, body: body.to_vec() });
+        self.frames.push_back(ItemFrame { status: head.status, count: head.value, body: body.to_vec() });
         Ok(())
     }
 }
@@ -62,75 +55,23 @@ pub(super) fn read<T: Wire, E: Wire>(status: u8, body: &[u8], beside: Option<Rec
     }
 }
 
-/// A stream of results. Dropping it cancels its call.
-pub(crate) struct Incoming {
+/// The frames of the stream that a call has begun. Dropping it cancels the call.
+pub(super) struct StreamOfCall {
     sent: Sent,
     patience: Patience,
-    /// The frame whose items are given out. Its count is that of the items left.
-    frame: Frame,
-    /// Where its next item begins.
-    at: usize,
     /// The number of frames since the last credit.
     consumed: u64,
 }
 
-impl Incoming {
+impl StreamOfCall {
     /// The stream that the answer of a call begins.
-    pub(super) fn new(sent: Sent, patience: Patience) -> Self {
-        let frame = Frame { status: MORE, count: 0, body: Vec::new() };
-        Self { sent, patience, frame, at: 0, consumed: 0 }
+    pub(super) fn begin(sent: Sent, patience: Patience) -> Incoming {
+        Incoming::new(Box::new(Self { sent, patience, consumed: 0 }))
     }
+}
 
-    /// The next item, or `None` at the end of the stream.
-    pub(crate) fn next<T: Wire>(&mut self) -> Result<Option<T>, CallError<Never>> {
-        if !self.has_next()? {
-            return Ok(None);
-        }
-        let mut input = Decoder::new(&self.frame.body[self.at..]);
-        let item = T::decode(&mut input).map_err(|error| CallError::undecodable(RESULT, &error))?;
-        self.at = self.frame.body.len() - input.remaining();
-        self.frame.count -= 1;
-        Ok(Some(item))
-    }
-
-    /// Several encoded items at once, and their number. `None` at the end of the stream.
-    pub(super) fn next_encoded(&mut self) -> Result<Option<(u64, Vec<u8>)>, CallError<Never>> {
-        if !self.has_next()? {
-            return Ok(None);
-        }
-        let items = self.frame.body.split_off(self.at);
-        self.frame.body.clear();
-        self.at = 0;
-        Ok(Some((std::mem::take(&mut self.frame.count), items)))
-    }
-
-    /// Waits for an item. Returns whether there is one.
-    fn has_next(&mut self) -> Result<bool, CallError<Never>> {
-        while self.frame.count == 0 {
-            match self.frame.body.len() - self.at {
-                0 if self.frame.status == DONE => return Ok(false),
-                0 => self.receive()?,
-                left => {
-                    let cause = format!("{left} bytes are left over after the items of a frame");
-                    return Err(CallError::Undecodable { what: RESULT, cause });
-                }
-            }
-        }
-        Ok(true)
-    }
-
-    /// Ready when [`next`](Self::next) need not wait for long.
-    pub(crate) fn poll_arrived(&mut self, task: &Waker) -> Poll<()> {
-        let has_items = self.frame.count > 0 || self.at < self.frame.body.len() || self.frame.status != MORE;
-        let is_ready = has_items || self.sent.connection.link.is_forked();
-        if is_ready || !self.sent.connection.calls.set_task_of_stream(self.sent.number, task) {
-            return Poll::Ready(());
-        }
-        self.sent.have_task_woken(self.patience.deadline)
-    }
-
-    /// Waits for the next frame of items.
-    fn receive(&mut self) -> Result<(), CallError<Never>> {
+impl ItemFrames for StreamOfCall {
+    fn next_frame(&mut self) -> Result<ItemFrame, CallError<Never>> {
         let Sent { connection, number, .. } = &self.sent;
         let take = || connection.calls.with_arrived(*number, |arrived| arrived.frames.pop_front()).flatten();
         let frame = connection.link.wait(&self.patience, take).map_err(lost)?;
@@ -149,7 +90,14 @@ impl Incoming {
             let _ = connection.link.send(Head::new(Kind::Credit, *number).with_value(self.consumed), &[]);
             self.consumed = 0;
         }
-        (self.frame, self.at) = (frame, 0);
-        Ok(())
+        Ok(frame)
+    }
+
+    fn poll_arrived(&mut self, task: &Waker) -> Poll<()> {
+        let is_forked = self.sent.connection.link.is_forked();
+        if is_forked || !self.sent.connection.calls.set_task_of_stream(self.sent.number, task) {
+            return Poll::Ready(());
+        }
+        self.sent.have_task_woken(self.patience.deadline)
     }
 }

@@ -13,15 +13,18 @@ use farside_wire::{Decoder, Wire};
 use tracing::Span;
 
 use super::calls::recycle;
-use super::incoming::{self, Incoming};
+use super::incoming::{self, StreamOfCall};
 use super::stub::{Request, Stub};
 use super::{Connection, release_result};
 use crate::answer::{BY_BULK, MEMORY, STREAMED};
+use crate::area::PassedOn;
 use crate::bulk::Received;
 use crate::error::{CallError, Never, RESULT, Ran, Stage};
 use crate::frame::{Head, Kind};
-use crate::link::{Cancellation, Link, Patience, TransferError, WaitEnd, lock};
+use crate::link::TransferError;
+use crate::lock::lock;
 use crate::path::LinkEnd;
+use crate::patience::{Cancellation, Patience, WaitEnd};
 use crate::remote::{Description, Holder, pull_described};
 
 /// A call that is under way. Dropping it cancels the call.
@@ -405,19 +408,19 @@ impl Sent {
     }
 
     /// Waits for the answer of a call, fetches it if it is long, and passes it to `read`, with what
-    /// came beside it. Also receives for the connection `beside`, whose memory was passed on.
+    /// came beside it. Also receives for the owner of memory that was passed on, `beside`.
     #[inline]
     pub(super) fn finish<R>(
         mut self,
         patience: &Patience,
-        beside: Option<&Arc<Link>>,
+        beside: Option<&Arc<dyn PassedOn>>,
         read: impl FnOnce(u8, &[u8], Option<Received>) -> R,
     ) -> Result<R, CallError<Never>> {
         let Connection { link, calls, .. } = &*self.connection;
         let take = || calls.take_answer(self.number);
         let taken = match beside {
             None => link.wait(patience, take),
-            Some(beside) => link.wait_beside(patience, beside, take),
+            Some(beside) => link.wait_beside(patience, || beside.look(), take),
         };
         let (status, body) = taken.map_err(lost)?;
         // A stream goes on. What is long is released here.
@@ -449,7 +452,7 @@ impl Sent {
         if status & STREAMED != 0 {
             // The stream outlives what waits for the answer.
             let patience = Patience::until(patience.deadline);
-            *lock(&received.stream) = Some(Incoming::new(self, patience));
+            *lock(&received.stream) = Some(Box::new(StreamOfCall::begin(self, patience)));
         }
         Ok((body, received))
     }

@@ -14,10 +14,10 @@ use super::{Client, Connection};
 use crate::answer::{BIND, BY_BULK, Bind, Bound, WITH_MEMORY};
 use crate::area::Area;
 use crate::bulk::{Received, attached};
-use crate::call;
 use crate::error::{ARGUMENTS, CallError, Never, Ran, Stage};
 use crate::frame::{BODY_BYTES_MAX, Head, Kind};
-use crate::link::{Patience, lock};
+use crate::lock::lock;
+use crate::patience::{self, Patience};
 use crate::remote::expose;
 use crate::service::shape;
 
@@ -137,7 +137,7 @@ impl Stub {
         let deadline = self.deadline(now);
         let bound = self.bound(index, now);
         // To connect may take long, and this thread may run tasks. A handler may wait.
-        if bound.is_none() && !call::is_handling() && self.parts.client.would_wait() {
+        if bound.is_none() && !patience::is_handling() && self.parts.client.would_wait() {
             return Pending::elsewhere(self.clone(), index, request, deadline);
         }
         match self.send_request(index, &request, bound, now, &Patience::until(deadline)) {
@@ -184,7 +184,7 @@ impl Stub {
     /// that it handles.
     fn deadline(&self, now: Instant) -> Instant {
         let own = now + self.parts.client.deadline;
-        call::deadline().map_or(own, |outer| own.min(outer))
+        patience::deadline().map_or(own, |outer| own.min(outer))
     }
 
     pub(super) fn is_idempotent(&self, index: usize) -> bool {
@@ -202,7 +202,7 @@ impl Stub {
         mut sent: Result<Sent, CallError<Never>>,
         read: impl Fn(u8, &[u8], Option<Received>) -> Result<T, CallError<E>>,
     ) -> Result<T, CallError<E>> {
-        let beside = request.memory.iter().find_map(|area| area.relay()?.link_led_here());
+        let beside = request.memory.iter().find_map(|area| area.passed_on().filter(|memory| memory.is_led_here()));
         loop {
             let error = match sent.and_then(|sent| sent.finish(patience, beside, &read)) {
                 Ok(result) => return result,

@@ -1,18 +1,20 @@
 //! Clients with RDMA that break the protocol.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farside_sys::shm::{Mapping, MemoryPreference};
+use farside_testbed::deadline;
 
 use super::{receive, service};
 use crate::answer::WITH_MEMORY;
-use crate::dial::{Ways, dial};
+use crate::dial::Ways;
 use crate::frame::{Head, Kind, Share};
 use crate::path::Path;
 use crate::remote::Description;
 use crate::segments;
-use crate::{Client, Credentials, Never, Rdma, Server, Tokens};
+use crate::testing::{connect, dialled};
+use crate::{Credentials, Never, Rdma, Server, Tokens};
 
 const BYTES: u64 = 1 << 20;
 
@@ -43,9 +45,8 @@ fn claims_that_are_wrong_harm_the_own_connection_alone() {
     let builder = builder.max_time(Duration::from_secs(2)).pool(4).rdma(&rdma()).unwrap();
     let server = builder.start().unwrap();
     let address = server.addresses()[0].clone();
-    let honest = Client::connect(address.to_string(), token()).unwrap();
+    let honest = connect(address.to_string(), token());
     let echo = honest.procedure::<u64, u64, Never>("target", 0, "echo");
-    let until = || Instant::now() + Duration::from_secs(60);
     type Change = fn(&mut Claim);
     // Each with whether the connection goes on.
     let changes: [(Change, bool); 9] = [
@@ -61,7 +62,7 @@ fn claims_that_are_wrong_harm_the_own_connection_alone() {
         (|claim| claim.exposed = 1 << 40, true),
     ];
     for (is_write, (change, goes_on)) in [false, true].into_iter().flat_map(|write| changes.map(|one| (write, one))) {
-        let (path, _) = dial(&address, &token(), &Ways { rdma: Some(rdma()), ..Ways::default() }, until()).unwrap();
+        let (path, _) = dialled(&address, &token(), &Ways { rdma: Some(rdma()), ..Ways::default() });
         let memory = Mapping::create("hostile", BYTES as usize, MemoryPreference::default()).unwrap();
         let connection = path.rdma().unwrap().connection().unwrap();
         let registered = connection.register(Arc::new(memory), true).unwrap().unwrap();
@@ -84,7 +85,7 @@ fn claims_that_are_wrong_harm_the_own_connection_alone() {
         assert_eq!(answered.is_ok(), goes_on, "{answered:?}");
         assert_eq!(echo.call(&3), Ok(3));
     }
-    server.shutdown(until()).unwrap();
+    server.shutdown(deadline()).unwrap();
 }
 
 /// Calls `pull` or `push` with memory that is described as the client claims.

@@ -2,15 +2,16 @@
 //! messages, reads and writes of registered memory, and cancelling.
 
 use std::thread;
-use std::time::Instant;
 
 use farside_sys::shm::{Mapping, MemoryPreference};
+use farside_testbed::{deadline, limit, wait_until};
 
 use super::*;
 use crate::path::conformance::with_each;
+use crate::patience::Cancellation;
 use crate::remote::{Description, Holder, Remote, expose, expose_in_result};
+use crate::testing::soon_found;
 
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Larger than a frame, than a piece and than what RDMA is worth while for.
 const BYTES: usize = 3 << 20;
 
@@ -52,7 +53,7 @@ fn everywhere(name: &str, check: impl Fn(&Both) + Sync) {
                     link.look();
                 }
                 if is_idle {
-                    thread::sleep(Duration::from_micros(50));
+                    thread::park_timeout(Duration::from_micros(50));
                 }
             }
             checking.join().unwrap_or_else(|_| panic!("over {}", both.client.path.name()));
@@ -61,21 +62,15 @@ fn everywhere(name: &str, check: impl Fn(&Both) + Sync) {
 }
 
 fn patience() -> Patience {
-    Patience::until(Instant::now() + PATIENCE)
+    Patience::until(deadline())
 }
 
 /// Waits for the next frame that a side hears.
 fn next(heard: &Heard) -> (Head, Vec<u8>) {
-    let until = Instant::now() + PATIENCE;
-    loop {
+    soon_found("a frame", || {
         let mut frames = lock(heard);
-        if !frames.is_empty() {
-            return frames.remove(0);
-        }
-        drop(frames);
-        assert!(Instant::now() < until, "nothing was heard in a minute");
-        thread::sleep(Duration::from_micros(50));
-    }
+        (!frames.is_empty()).then(|| frames.remove(0))
+    })
 }
 
 fn pattern(seed: u8) -> Vec<u8> {
@@ -85,7 +80,7 @@ fn pattern(seed: u8) -> Vec<u8> {
 /// Memory of one side as the other has it.
 fn remote(link: &Arc<Link>, memory: Description) -> Remote {
     let segments = Segments::unpack(&memory.segments).unwrap();
-    let holder = Holder::Caller { time: PATIENCE, _connection: Arc::new(()) };
+    let holder = Holder::Caller { time: limit(), _connection: Arc::new(()) };
     Remote { holder, link: link.clone(), memory, segments }
 }
 
@@ -166,11 +161,7 @@ fn memory_of_results_is_read_until_it_is_released() {
             memory.pull(0, &mut found).unwrap();
             assert!(found == expected);
             drop(memory);
-            let until = Instant::now() + PATIENCE;
-            while server.exposed_count() > 0 {
-                assert!(Instant::now() < until, "the memory is not released");
-                thread::sleep(Duration::from_micros(50));
-            }
+            wait_until("the memory is released", || server.exposed_count() == 0);
         }
     });
 }
@@ -220,7 +211,8 @@ fn a_transfer_is_cancelled() {
         thread::scope(|scope| {
             let pushing = scope.spawn(|| server.push(number, 0, &vec![1; BYTES], &patience));
             let fetching = scope.spawn(|| server.fetch(number, 0, &mut vec![0; BYTES], &patience));
-            thread::sleep(Duration::from_millis(5));
+            // Both have asked, and wait.
+            wait_until("both wait", || server.exposed_count() >= 2);
             assert!(!pushing.is_finished() && !fetching.is_finished());
             cancelled.set();
             assert_eq!(pushing.join().unwrap(), Err(TransferError::Cancelled));

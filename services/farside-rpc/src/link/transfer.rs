@@ -9,15 +9,14 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use super::{
-    CROWDED, Exposed, FETCH_BYTES_MAX, GONE, Link, OFFER_BYTES, OUT_OF_RANGE, Patience, READ_ONLY, UNREADABLE, WaitEnd,
-    lock,
-};
+use super::{CROWDED, Exposed, FETCH_BYTES_MAX, GONE, Link, OFFER_BYTES, OUT_OF_RANGE, READ_ONLY, UNREADABLE};
+use crate::lock::lock;
 use farside_sys::shm::Inaccessible;
 
 use crate::area::Area;
 use crate::frame::{Fetch, Head, Kind, PIECE_BYTES, Take};
 use crate::path::LinkEnd;
+use crate::patience::{Patience, WaitEnd};
 use crate::segments::{self, Segment, Segments};
 use crate::table::index;
 

@@ -7,93 +7,16 @@
 
 use std::cell::Cell;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use farside_sys::net::{Interest, wait_ready};
 
-use super::{Link, lock};
-use crate::call;
+use super::Link;
+use crate::lock::lock;
 use crate::path::LinkEnd;
-
-/// How long a thread waits.
-#[derive(Clone, Debug)]
-pub(crate) struct Patience {
-    /// When it gives up.
-    pub(crate) deadline: Instant,
-    /// Set when what it waits for is no longer wanted.
-    pub(crate) cancelled: Option<Arc<Cancellation>>,
-}
-
-impl Patience {
-    /// Waits until `deadline`. In a handler, the wait also ends when its call is cancelled.
-    #[inline]
-    pub(crate) fn until(deadline: Instant) -> Self {
-        Self { deadline, cancelled: call::cancellation() }
-    }
-
-    pub(crate) fn is_cancelled(&self) -> bool {
-        self.cancelled.as_ref().is_some_and(|cancelled| cancelled.is_set())
-    }
-}
-
-/// Whether a call was cancelled, and where its handler waits.
-#[derive(Debug, Default)]
-pub(crate) struct Cancellation {
-    is_set: AtomicBool,
-    /// The links on which threads wait until it is set, among other things.
-    waits: Mutex<Vec<Arc<Link>>>,
-}
-
-impl Cancellation {
-    pub(crate) fn is_set(&self) -> bool {
-        self.is_set.load(Ordering::Relaxed)
-    }
-
-    /// Sets it, and wakes the threads that wait.
-    pub(crate) fn set(&self) {
-        self.is_set.store(true, Ordering::Relaxed);
-        // A thread enters its link under the lock before it looks at the flag. Either it is found
-        // here, or it sees the flag.
-        let links = lock(&self.waits).clone();
-        for link in links {
-            link.wake_waiting();
-            link.poke_leader();
-        }
-    }
-
-    fn enter<'a>(&'a self, link: &'a Arc<Link>) -> Entered<'a> {
-        lock(&self.waits).push(link.clone());
-        Entered { cancellation: self, link }
-    }
-}
-
-/// A thread that waits on a link, as long as it does.
-struct Entered<'a> {
-    cancellation: &'a Cancellation,
-    link: &'a Arc<Link>,
-}
-
-impl Drop for Entered<'_> {
-    fn drop(&mut self) {
-        let mut waits = lock(&self.cancellation.waits);
-        if let Some(place) = waits.iter().position(|link| Arc::ptr_eq(link, self.link)) {
-            waits.swap_remove(place);
-        }
-    }
-}
-
-/// Why a wait ended without success.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum WaitEnd {
-    /// The deadline passed.
-    Deadline,
-    /// It was cancelled.
-    Cancelled,
-    /// The link has ended.
-    Link(LinkEnd),
-}
+use crate::patience::{self, Patience, WaitEnd};
 
 thread_local! {
     /// Whether this thread leads no link of a server in turns: its turns may lead at any time.
@@ -132,7 +55,7 @@ impl Link {
                 return look().ok_or_else(|| WaitEnd::Link(end.clone()));
             }
             if let (Some(cancelled), None) = (&patience.cancelled, &entered) {
-                entered = Some(cancelled.enter(self));
+                entered = Some(cancelled.enter(self.clone()));
             }
             if patience.is_cancelled() {
                 return Err(WaitEnd::Cancelled);
@@ -154,20 +77,18 @@ impl Link {
         }
     }
 
-    /// Waits as [`wait`](Self::wait) does, and looks now and then what another link has received.
+    /// Waits as [`wait`](Self::wait) does, and now and then has another link receive.
     pub(crate) fn wait_beside<T>(
         self: &Arc<Self>,
         patience: &Patience,
-        other: &Arc<Self>,
+        receive_elsewhere: impl Fn(),
         mut look: impl FnMut() -> Option<T>,
     ) -> Result<T, WaitEnd> {
         loop {
             let deadline = patience.deadline.min(Instant::now() + LOOK_BESIDE);
             let short = Patience { deadline, cancelled: patience.cancelled.clone() };
             match self.wait(&short, &mut look) {
-                Err(WaitEnd::Deadline) if deadline < patience.deadline => {
-                    other.look();
-                }
+                Err(WaitEnd::Deadline) if deadline < patience.deadline => receive_elsewhere(),
                 waited => return waited,
             }
         }
@@ -181,7 +102,7 @@ impl Link {
     /// Whether this thread is in a handler of a server in turns, and so must receive by itself what
     /// it waits for.
     pub(crate) fn is_led_here(&self) -> bool {
-        self.limits.serves && !self.limits.has_loop && call::is_handling()
+        self.limits.serves && !self.limits.has_loop && patience::is_handling()
     }
 
     /// Receives until `look` returns something, the deadline passes, or the link ends.

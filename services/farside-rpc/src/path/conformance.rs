@@ -1,22 +1,24 @@
 //! What every [`Path`] must do, whatever carries its frames.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use farside_sys::net::{Interest, wait_ready};
 use farside_sys::shm::{Mapping, MemoryPreference};
+use farside_testbed::{deadline, soon, wait_for};
 
 use super::rdma::{Rdma, RdmaDoor};
 use super::simulated::{Network, Profile};
 use super::{LinkEnd, Path};
 use crate::Credentials;
-use crate::dial::{Ways, dial};
+use crate::dial::Ways;
 use crate::door::{Door, Policy, Progress};
 use crate::frame::{BODY_BYTES_MAX, Head, Kind};
 use crate::greeting::Tokens;
+use crate::testing::{dialled, soon_found};
 
 const TOKEN: (&str, &str) = ("conformance", "the two ends of a test");
-const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) type Ends = [Box<dyn Path>; 2];
 
@@ -32,32 +34,30 @@ fn connect(address: &str, rdma: Option<&Rdma>) -> Ends {
         rdma: rdma.map(|rdma| Arc::new(RdmaDoor::open(rdma).unwrap())),
         nearby: None,
     };
-    let until = Instant::now() + PATIENCE;
     let ways = Ways { rdma: rdma.cloned(), ..Ways::default() };
+    let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let dialling =
-            scope.spawn(|| dial(door.address(), &Credentials::token(TOKEN.0, TOKEN.1), &ways, until).unwrap().0);
-        let mut guest = loop {
-            match door.accept() {
-                Ok(guest) => break guest,
-                Err(_) => pause(until),
+        let dialling = scope.spawn(|| {
+            let path = dialled(door.address(), &Credentials::token(TOKEN.0, TOKEN.1), &ways).0;
+            is_over.store(true, Ordering::Relaxed);
+            path
+        });
+        // An attempt that came to nothing leaves a guest that is gone.
+        let (mut guests, mut server) = (Vec::new(), None);
+        wait_for("a connection", || {
+            guests.extend(door.accept().ok());
+            let advanced = guests.drain(..).map(|guest| guest.advance(&policy)).collect::<Vec<_>>();
+            for progress in advanced {
+                match progress {
+                    Progress::Waiting(guest) => guests.push(guest),
+                    Progress::Greeted(greeted) => server = Some(greeted.path),
+                    Progress::Gone => {}
+                }
             }
-        };
-        let server = loop {
-            match guest.advance(&policy) {
-                Progress::Waiting(same) => guest = same,
-                Progress::Greeted(greeted) => break greeted.path,
-                Progress::Gone => panic!("the client left"),
-            }
-            pause(until);
-        };
-        [dialling.join().unwrap(), server]
+            (is_over.load(Ordering::Relaxed) && server.is_some()).then_some(())
+        });
+        [dialling.join().unwrap(), server.unwrap()]
     })
-}
-
-fn pause(until: Instant) {
-    assert!(Instant::now() < until, "nothing happened in a minute");
-    std::thread::sleep(Duration::from_millis(1));
 }
 
 /// The same of a simulated network.
@@ -93,17 +93,16 @@ fn frame(number: u64) -> Head {
 /// Receives until something came or the connection ended.
 fn receive(path: &dyn Path, max: usize) -> Result<Vec<(Head, Vec<u8>)>, LinkEnd> {
     let (mut scratch, mut frames) = (Vec::new(), Vec::new());
-    let until = Instant::now() + PATIENCE;
-    loop {
-        path.receive(&mut scratch, max, &mut |head, body| frames.push((head, body.to_vec())))?;
-        if !frames.is_empty() {
-            return Ok(frames);
+    soon_found("frames", || {
+        if let Err(end) = path.receive(&mut scratch, max, &mut |head, body| frames.push((head, body.to_vec()))) {
+            return Some(Err(end));
         }
-        path.look();
-        if !path.pass_time() {
-            pause(until);
+        if frames.is_empty() {
+            path.look();
+            path.pass_time();
         }
-    }
+        (!frames.is_empty()).then(|| Ok(std::mem::take(&mut frames)))
+    })
 }
 
 #[test]
@@ -156,12 +155,12 @@ fn frames_without_room_wait_in_the_backlog() {
 }
 
 /// Whether a descriptor of a path that sleeps is ready before the deadline.
-fn is_woken(path: &dyn Path, by: Duration) -> bool {
+fn is_woken(path: &dyn Path, by: Instant) -> bool {
     path.pass_time();
     let (socket, waker) = path.descriptors();
     let interests: Vec<_> =
         [Some(socket), waker].into_iter().flatten().map(|fd| Interest { fd, writable: false }).collect();
-    wait_ready(&interests, Some(Instant::now() + by)).unwrap().contains(&true)
+    wait_ready(&interests, Some(by)).unwrap().contains(&true)
 }
 
 #[test]
@@ -169,9 +168,9 @@ fn a_frame_wakes_a_receiver_that_sleeps() {
     everywhere("sleep", |[near, far]| {
         for number in 0..3 {
             assert!(far.prepare_sleep());
-            assert!(!is_woken(&**far, Duration::from_millis(1)));
+            assert!(!is_woken(&**far, soon()));
             near.send(frame(number), &[]).unwrap();
-            assert!(is_woken(&**far, PATIENCE));
+            assert!(is_woken(&**far, deadline()));
             far.end_sleep();
             assert_eq!(receive(&**far, 64).unwrap().len(), 1);
         }
@@ -193,11 +192,10 @@ fn the_end_comes_after_what_was_sent() {
         };
         assert_eq!((count, end), (5, LinkEnd::ByPeer));
         // A sender learns of it, at the latest when the system does.
-        let until = Instant::now() + PATIENCE;
-        while far.send(frame(0), &[]).is_ok() {
+        wait_for("the end", || {
             far.pass_time();
-            pause(until);
-        }
+            far.send(frame(0), &[]).err()
+        });
     });
 }
 

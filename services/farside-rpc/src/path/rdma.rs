@@ -32,11 +32,11 @@ use farside_sys::net::Waker;
 use farside_sys::process::Origin;
 use farside_wire::Wire;
 
+use super::Frames;
 use super::shm::SHARED_MAX;
+use crate::allocated::Allocated;
 use crate::frame::{Head, Kind, Share};
-use crate::greeting::Mac32;
-use crate::link::{Link, lock};
-use crate::memory::Allocated;
+use crate::lock::lock;
 
 /// The most memories of a peer that are known. The word that one is gone may be on its way still.
 const KNOWN_MAX: usize = 2 * SHARED_MAX;
@@ -91,8 +91,11 @@ pub(crate) struct Offer {
     address: String,
 }
 
+/// How a client proves, when it connects for RDMA, that it knows the token.
+type Proof = [u8; 32];
+
 /// The clients that may come, by their proofs.
-type Expected = Arc<Mutex<HashMap<Mac32, Weak<RdmaPath>>>>;
+type Expected = Arc<Mutex<HashMap<Proof, Weak<RdmaPath>>>>;
 
 /// A server that listens for RDMA on a thread of its own.
 pub(crate) struct RdmaDoor {
@@ -128,7 +131,7 @@ impl RdmaDoor {
     }
 
     /// Prepares for a client that may come with this proof.
-    pub(crate) fn expect(&self, proof: Mac32) -> Arc<RdmaPath> {
+    pub(crate) fn expect(&self, proof: Proof) -> Arc<RdmaPath> {
         let path = Arc::new(RdmaPath::default());
         let mut expected = lock(&self.expected);
         expected.retain(|_, path| path.strong_count() > 0);
@@ -138,7 +141,7 @@ impl RdmaDoor {
 }
 
 /// Accepts the clients that are expected, each once.
-fn serve(mut listener: Listener, expected: &Mutex<HashMap<Mac32, Weak<RdmaPath>>>, waker: &Waker) {
+fn serve(mut listener: Listener, expected: &Mutex<HashMap<Proof, Weak<RdmaPath>>>, waker: &Waker) {
     while let Some(request) = listener.next(waker) {
         let found = request.proof().and_then(|proof| lock(expected).remove(proof)?.upgrade());
         let Some(path) = found else {
@@ -194,7 +197,7 @@ pub(crate) struct PeerMemory {
     pub(crate) remote: RemoteMemory,
     pub(crate) bytes: u64,
     pub(crate) may_write: bool,
-    link: Weak<Link>,
+    link: Weak<dyn Frames>,
     is_forgotten: AtomicBool,
 }
 
@@ -205,7 +208,7 @@ impl Drop for PeerMemory {
             && let Some(link) = self.link.upgrade()
         {
             // A peer that is gone needs no word.
-            let _ = link.send(Head::new(Kind::Forgotten, self.number), &[]);
+            let _ = link.send_frame(Head::new(Kind::Forgotten, self.number), &[]);
         }
     }
 }
@@ -216,7 +219,7 @@ impl RdmaPath {
         rdma: &Rdma,
         offer: &Offer,
         server: IpAddr,
-        proof: &Mac32,
+        proof: &Proof,
         deadline: Instant,
     ) -> Result<Self, FabricError> {
         let refused = |why: String, remedy| FabricError::Unavailable { what: "RDMA to the server".into(), why, remedy };
@@ -244,7 +247,7 @@ impl RdmaPath {
     }
 
     /// Lets the peer access memory, under a number of this side. Returns false if that cannot be.
-    pub(crate) fn share(&self, link: &Link, number: u64, memory: &Allocated) -> bool {
+    pub(crate) fn share(&self, link: &dyn Frames, number: u64, memory: &Allocated) -> bool {
         let Some(connection) = self.connection() else { return false };
         let may_write = memory.peers_may_write;
         let registered = match connection.register(memory.mapping.clone(), may_write) {
@@ -260,18 +263,18 @@ impl RdmaPath {
         lock(&self.own).insert(number, registered.number);
         let RemoteMemory { key, base } = registered.remote;
         let share = Share { key, base, bytes: memory.mapping.bytes() as u64, may_write };
-        link.send(Head::new(Kind::Share, number), &[&farside_wire::encode(&share, Vec::new())]).is_ok()
+        link.send_frame(Head::new(Kind::Share, number), &[&farside_wire::encode(&share, Vec::new())]).is_ok()
     }
 
     /// Notes memory that the peer has registered.
-    pub(crate) fn learn(&self, link: &Arc<Link>, number: u64, share: &Share) {
+    pub(crate) fn learn(&self, link: Weak<dyn Frames>, number: u64, share: &Share) {
         let Share { key, base, bytes, may_write } = *share;
         let memory = PeerMemory {
             number,
             remote: RemoteMemory { key, base },
             bytes,
             may_write,
-            link: Arc::downgrade(link),
+            link,
             is_forgotten: AtomicBool::new(false),
         };
         let mut known = lock(&self.known);

@@ -32,8 +32,8 @@ use farside_wire::{Decoder, Wire};
 
 use self::memory::{RingReceiver, RingSender, Shared};
 use super::{Direct, LinkEnd, Path};
+use crate::allocated::Allocated;
 use crate::frame::{BODY_BYTES_MAX, HEAD_BYTES, Head};
-use crate::memory::Allocated;
 use crate::segments::Segment;
 
 /// The number of looks at an empty ring between two looks at the socket.

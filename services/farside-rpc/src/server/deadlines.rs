@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use farside_sys::net::Waker;
 
-use crate::link::lock;
+use crate::lock::lock;
 
 /// A deadline, a connection and a call.
 pub(super) type Key = (Instant, u64, u64);

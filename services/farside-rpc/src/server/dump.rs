@@ -9,7 +9,8 @@ use farside_wire::Wire;
 
 use super::session::{Session, Underway};
 use crate::call::Call;
-use crate::link::{Link, lock};
+use crate::link::Link;
+use crate::lock::lock;
 
 /// The right that the token of a client must have to see a [`Dump`].
 pub const DUMP_RIGHT: &str = "farside.dump";
@@ -237,8 +238,11 @@ impl Connections {
 
 #[cfg(test)]
 mod tests {
+    use farside_testbed::wait_until;
+
     use super::*;
-    use crate::{Client, Credentials, Server};
+    use crate::testing::connect;
+    use crate::{Credentials, Server};
 
     #[test]
     fn connections_that_ended_are_forgotten() {
@@ -246,14 +250,10 @@ mod tests {
         let server = Server::builder().listen(&name).unwrap().start().unwrap();
         let known = || lock(&server.shared.registry.connections.0).len();
         for _ in 0..10 {
-            let client = Client::connect(&name, Credentials::own_user()).unwrap();
+            let client = connect(&name, Credentials::own_user());
             assert_eq!(client.ping(1), Ok(1));
             assert!(known() > 0);
         }
-        let until = Instant::now() + Duration::from_secs(60);
-        while known() > 0 {
-            assert!(Instant::now() < until, "{} connections are known", known());
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_until("no connection is known", || known() == 0);
     }
 }

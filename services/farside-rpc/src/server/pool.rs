@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 
-use crate::link::lock;
+use crate::lock::lock;
 
 /// Work that waits for a thread.
 pub(crate) type Work = Box<dyn FnOnce() + Send>;
@@ -199,7 +199,6 @@ impl std::fmt::Debug for Queue {
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, mpsc};
-    use std::time::Duration;
 
     use super::*;
 
@@ -232,7 +231,7 @@ mod tests {
             for number in 0..10 {
                 let done = done.clone();
                 queue.add(2, Box::new(move || done.send(number).unwrap()));
-                assert_eq!(others.recv_timeout(Duration::from_secs(60)), Ok(number));
+                assert_eq!(others.recv_timeout(farside_testbed::limit()), Ok(number));
             }
             (0..5).for_each(|_| release.send(()).unwrap());
             queue.close();

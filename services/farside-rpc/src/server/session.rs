@@ -23,8 +23,10 @@ use crate::area::Area;
 use crate::bulk::Received;
 use crate::call::{self, Call};
 use crate::frame::{BODY_BYTES_MAX, Head, Kind};
-use crate::link::{Cancellation, Link, TransferError, Upper, lock};
+use crate::link::{Link, TransferError, Upper};
+use crate::lock::lock;
 use crate::path::LinkEnd;
+use crate::patience::Cancellation;
 use crate::peer::Peer;
 use crate::remote::{self, Description, Holder};
 use crate::service::{Beside, Handling, Outcome};
@@ -373,7 +375,7 @@ impl Session {
         if let Some(running) = lock(&self.running).get_mut(&head.id) {
             running.held_long = Some(held);
         }
-        let fetched = remote::pull_described_async(link.clone(), described, call.clone()).await;
+        let fetched = remote::pull_described_async(link.clone(), described, call.patience()).await;
         let long = fetched.map_err(|error| match error {
             TransferError::Deadline => Refused::Expired,
             TransferError::Cancelled | TransferError::Gone | TransferError::Link(_) => Refused::Cancelled,
@@ -416,7 +418,7 @@ impl Session {
             };
             let memory = memory.map_err(|error| Refused::Undecodable { cause: error.to_string() })?;
             let memory = Mutex::new(memory.into_iter().map(Some).collect());
-            let holder = Holder::Handler(call.clone());
+            let holder = Holder::Handler(call.patience());
             let received = Received { holder, link: link.clone(), memory, stream: Mutex::default() };
             let arguments = Decoder::new(long.unwrap_or(input.rest())).within(&received);
             Ok((entry.procedure.run)(call, arguments, Vec::new()))

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use super::session::{Incoming, Session, guard};
 use crate::answer::{DONE, MORE, REFUSED, Refused};
 use crate::frame::{Head, Kind, PIECE_BYTES};
-use crate::link::{Link, lock};
+use crate::link::Link;
+use crate::lock::lock;
 use crate::path::LinkEnd;
 use crate::stream::{Outgoing, WINDOW, drop_quietly};
 

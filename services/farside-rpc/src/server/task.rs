@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use super::session::{Incoming, Session, guard};
 use crate::answer::Refused;
-use crate::link::{Link, lock};
+use crate::link::Link;
+use crate::lock::lock;
 use crate::service::{Later, Outcome};
 
 /// A call that waits without a thread: for what its `async` handler waits for, or for its long

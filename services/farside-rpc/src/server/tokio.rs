@@ -149,9 +149,11 @@ mod tests {
     use std::sync::Arc;
 
     use ::tokio::sync::{Notify, oneshot};
+    use farside_testbed::limit;
 
     use super::*;
-    use crate::{Client, Credentials, Never, Server, Service};
+    use crate::testing::connect;
+    use crate::{Credentials, Never, Server, Service};
 
     /// A call that was accepted ends after the server was told to. One that does not end is named.
     #[test]
@@ -172,20 +174,25 @@ mod tests {
                 let turns = Server::builder().listen(&name).unwrap().provider(0, service).turns().unwrap();
                 let monitor = turns.monitor();
                 let (end, ended) = oneshot::channel::<()>();
-                let time = Duration::from_millis(if ends { 60_000 } else { 20 });
+                let time = if ends { limit() } else { Duration::from_millis(20) };
                 let server = ::tokio::spawn(turns.run_and_drain(async { drop(ended.await) }, time));
                 let call = ::tokio::task::spawn_blocking(move || {
-                    let client = Client::connect(&name, Credentials::own_user()).unwrap();
+                    let client = connect(&name, Credentials::own_user());
                     client.procedure::<(), u8, Never>("held", 0, "wait").call(&())
                 });
-                let until = Instant::now() + Duration::from_secs(60);
-                while monitor.dump().calls.is_empty() {
-                    assert!(Instant::now() < until, "no call arrived");
-                    ::tokio::time::sleep(Duration::from_millis(1)).await;
-                }
+                let arrived = async {
+                    let mut look = ::tokio::time::interval(Duration::from_millis(1));
+                    while monitor.dump().calls.is_empty() {
+                        look.tick().await;
+                    }
+                };
+                ::tokio::time::timeout(limit(), arrived).await.expect("a call arrives");
                 drop(end);
                 if ends {
-                    ::tokio::time::sleep(Duration::from_millis(5)).await;
+                    // The server takes notice, and waits for the call.
+                    for _ in 0..10 {
+                        ::tokio::task::yield_now().await;
+                    }
                     assert!(!server.is_finished());
                     release.notify_one();
                     assert_eq!(call.await.unwrap(), Ok(7));

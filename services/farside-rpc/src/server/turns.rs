@@ -17,7 +17,8 @@ use super::session::{Handle, Session};
 use crate::address::Address;
 use crate::door::{Door, Greeted, Guest, OUTSIDERS_MAX, Policy, Progress};
 use crate::greeting::Refusal;
-use crate::link::{Link, lock};
+use crate::link::Link;
+use crate::lock::lock;
 use crate::path::{LinkEnd, Path};
 use crate::peer::Peer;
 

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
-use farside_rpc::bulk::{Bulk, Memory, MemoryError, Read, Write, scope};
+use farside_rpc::bulk::{Bulk, Memory, MemoryError, Read, Source, Write, scope};
 use farside_rpc::server::Builder;
 use farside_rpc::{CallError, Handling, Service, TransferError};
+use farside_testbed::{deadline, wait_until};
 
 use crate::everywhere;
 
@@ -134,14 +134,8 @@ fn released_memory_comes_back_before_the_answer() {
         let is_back = is_back.clone();
         let release = move |_: &_, memory: Bulk<Read>| {
             memory.release();
-            let until = Instant::now() + Duration::from_secs(60);
-            while !is_back.load(Ordering::SeqCst) {
-                if Instant::now() >= until {
-                    return Err("the memory has not come back".to_string());
-                }
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            Ok(())
+            wait_until("the memory comes back", || is_back.load(Ordering::SeqCst));
+            Ok::<_, String>(())
         };
         builder.provider(0, Service::new("early").procedure("release", Handling::Pooled, release))
     };
@@ -160,34 +154,54 @@ fn released_memory_comes_back_before_the_answer() {
     });
 }
 
+/// Memory that no call reads before it is released.
+struct Gated {
+    bytes: Vec<u8>,
+    is_released: AtomicBool,
+}
+
+impl Source for Gated {
+    fn bytes(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> bool {
+        wait_until("the memory is released", || self.is_released.load(Ordering::Relaxed));
+        into.copy_from_slice(&self.bytes[offset as usize..][..into.len()]);
+        true
+    }
+
+    fn address(&self) -> Option<usize> {
+        None
+    }
+}
+
 /// A task that waits for memory leaves its thread to others. When its call is cancelled, it ends.
 #[test]
 fn a_task_that_waits_for_memory_occupies_no_thread() {
     let server = farside_rpc::Server::builder().listen("tcp://127.0.0.1:0").unwrap().tokens(crate::tokens());
     let server = mover(server.pool(1)).start().unwrap();
     let address = server.addresses()[0].to_string();
-    let connect = || farside_rpc::Client::connect(&address, crate::credentials()).unwrap();
+    let connect = || crate::connect(&address, crate::credentials());
     let (idle, busy) = (connect(), connect());
     let sum = idle.procedure::<Bulk<Read>, u64, String>("mover", 0, "sum_async");
     let sent = pattern(9 << 20);
     let expected = sent.iter().map(|byte| u64::from(*byte)).sum();
     for is_wanted in [true, false] {
-        // No thread of this client sends the memory.
-        let waiting = sum.start(&sent.clone().into()).unwrap();
-        let until = Instant::now() + Duration::from_secs(60);
-        while !server.dump().calls.iter().any(|call| call.running.is_some()) {
-            assert!(Instant::now() < until, "the call does not begin");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let memory = Arc::new(Gated { bytes: sent.clone(), is_released: AtomicBool::new(false) });
+        let waiting = sum.start(&Bulk::of_source(memory.clone())).unwrap();
+        wait_until("the call begins", || server.dump().calls.iter().any(|call| call.running.is_some()));
         let other = busy.procedure::<Bulk<Read>, u64, String>("mover", 0, "sum");
         assert_eq!(other.call(&vec![1; 10_000].into()), Ok(10_000));
         assert_eq!(server.dump().calls.len(), 1);
-        if is_wanted {
+        let wanted = is_wanted.then_some(waiting);
+        memory.is_released.store(true, Ordering::Relaxed);
+        if let Some(waiting) = wanted {
             assert_eq!(waiting.wait(), Ok(expected));
         }
     }
     drop((idle, sum));
-    server.shutdown(Instant::now() + Duration::from_secs(60)).unwrap();
+    server.shutdown(deadline()).unwrap();
 }
 
 /// What is asked for while much waits to be sent is sent later.
@@ -196,8 +210,7 @@ fn many_large_transfers_share_a_connection() {
     for address in [format!("shm:{}", crate::unique("crowd")), "tcp://127.0.0.1:0".to_string()] {
         let builder = farside_rpc::Server::builder().listen(&address).unwrap().tokens(crate::tokens());
         let server = mover(builder.pool(16)).start().unwrap();
-        let client = farside_rpc::Client::connect(server.addresses()[0].to_string(), crate::credentials()).unwrap();
-        let client = client.deadline(Duration::from_secs(120));
+        let client = crate::connect(server.addresses()[0].to_string(), crate::credentials());
         let sent = pattern(8 << 20);
         let expected = sent.iter().map(|byte| u64::from(*byte)).sum();
         let names = ["sum", "sum_async"].map(|name| client.procedure::<Bulk<Read>, u64, String>("mover", 0, name));
@@ -326,10 +339,10 @@ fn a_server_in_turns_moves_memory() {
         let builder = farside_rpc::Server::builder().listen(&address).unwrap().tokens(crate::tokens());
         let mut turns = mover(builder).turns().unwrap();
         let address = turns.addresses()[0].to_string();
-        let is_over = std::sync::atomic::AtomicBool::new(false);
+        let is_over = AtomicBool::new(false);
         std::thread::scope(|scope_of_threads| {
             scope_of_threads.spawn(|| {
-                let client = farside_rpc::Client::connect(&address, crate::credentials()).unwrap();
+                let client = crate::connect(&address, crate::credentials());
                 let fill = client.procedure::<(Bulk<Write>, u64, u64), (), String>("mover", 0, "fill");
                 let sum = client.procedure::<Bulk<Read>, u64, String>("mover", 0, "sum");
                 for bytes in [10, 100_000, 3 << 20, 10, 100_000] {
@@ -339,13 +352,9 @@ fn a_server_in_turns_moves_memory() {
                     let expected = room.iter().map(|byte| u64::from(*byte)).sum();
                     assert_eq!(scope(|scope| sum.call(&scope.lend(&room))), Ok(expected));
                 }
-                is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+                is_over.store(true, Ordering::Relaxed);
             });
-            let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
-            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
-                turns.turn(std::time::Duration::from_millis(100));
-                assert!(std::time::Instant::now() < until, "the client did not end in a minute");
-            }
+            crate::turn_until(&mut turns, "the client ends", || is_over.load(Ordering::Relaxed));
         });
     }
 }
@@ -432,7 +441,7 @@ pub(crate) fn mappings_of(bytes: usize) -> usize {
 fn memory_is_mapped_once_and_unmapped_at_its_end() {
     let address = format!("shm:{}", crate::unique("mapped"));
     let server = mover(farside_rpc::Server::builder().listen(&address).unwrap()).start().unwrap();
-    let client = farside_rpc::Client::connect(&address, farside_rpc::Credentials::own_user()).unwrap();
+    let client = crate::connect(&address, farside_rpc::Credentials::own_user());
     let sum = client.procedure::<Bulk<Read>, u64, String>("mover", 0, "sum");
     // Nothing else here has this size.
     let bytes = 37 * 4096;
@@ -444,11 +453,7 @@ fn memory_is_mapped_once_and_unmapped_at_its_end() {
         assert_eq!(mappings_of(bytes), 2);
     }
     drop(memory);
-    let until = Instant::now() + Duration::from_secs(60);
-    while mappings_of(bytes) > 0 {
-        assert!(Instant::now() < until, "the server keeps memory that is gone");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_until("the server forgets memory that is gone", || mappings_of(bytes) == 0);
     drop(client);
-    server.shutdown(until).unwrap();
+    server.shutdown(deadline()).unwrap();
 }

@@ -2,12 +2,14 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farside_rpc::server::Builder;
-use farside_rpc::{CallError, Client, Credentials, Handling, LinkEnd, Never, Ran, Server, Service, Signature, Stub};
+use farside_rpc::{CallError, Credentials, Handling, LinkEnd, Never, Ran, Server, Service, Signature, Stub};
 
-use crate::{everywhere, unique};
+use farside_testbed::{deadline, wait_until};
+
+use crate::{connect, everywhere, hold_until_cancelled, unique};
 
 /// Adds numbers, in both handlings.
 fn arithmetic() -> Service {
@@ -116,38 +118,36 @@ fn arguments_beyond_the_limit_are_refused() {
     });
 }
 
-/// A service whose handler runs until its call is cancelled, and a while longer.
-fn patience(runs: &'static AtomicU32, was_told: &'static AtomicU32) -> Service {
+/// A service whose handler runs until its call is cancelled and `may_end` is set: no answer
+/// overtakes the client's clock.
+fn patience(runs: &'static AtomicU32, was_told: &'static AtomicU32, may_end: &'static AtomicBool) -> Service {
     Service::new("patience").procedure("wait", Handling::Pooled, |call, (): ()| {
         runs.fetch_add(1, Ordering::Relaxed);
-        while !call.is_cancelled() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        hold_until_cancelled(call);
         was_told.fetch_add(1, Ordering::Relaxed);
-        // The answer must not overtake the client's clock.
-        std::thread::sleep(Duration::from_millis(300));
+        wait_until("the handler may end", || may_end.load(Ordering::Relaxed));
         Ok::<_, Never>(())
     })
 }
 
 /// Waits until a counter has changed.
+#[track_caller]
 fn wait_for(counter: &AtomicU32, before: u32) {
-    let until = Instant::now() + Duration::from_secs(60);
-    while counter.load(Ordering::Relaxed) == before {
-        assert!(Instant::now() < until, "nothing happened in a minute");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_until("the counter changes", || counter.load(Ordering::Relaxed) != before);
 }
 
 #[test]
 fn a_call_beyond_its_deadline_is_cancelled_at_the_server() {
     static RUNS: AtomicU32 = AtomicU32::new(0);
     static WAS_TOLD: AtomicU32 = AtomicU32::new(0);
-    let serve = |builder: Builder| builder.provider(0, patience(&RUNS, &WAS_TOLD));
+    static MAY_END: AtomicBool = AtomicBool::new(false);
+    let serve = |builder: Builder| builder.provider(0, patience(&RUNS, &WAS_TOLD, &MAY_END));
     everywhere(serve, |client| {
+        MAY_END.store(false, Ordering::Relaxed);
         let hasty = client.deadline(Duration::from_millis(50));
         let error = hasty.procedure::<(), (), Never>("patience", 0, "wait").call(&()).unwrap_err();
         assert!(matches!(error, CallError::Deadline { .. }), "{error}");
+        MAY_END.store(true, Ordering::Relaxed);
         let wait = client.procedure::<(), (), Never>("patience", 0, "wait");
         let (runs, told) = (RUNS.load(Ordering::Relaxed), WAS_TOLD.load(Ordering::Relaxed));
         let pending = wait.start(&()).unwrap();
@@ -169,7 +169,8 @@ fn cancelling_reaches_the_calls_of_a_handler() {
         ENDED.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
-    let serve = |builder: Builder| builder.provider(0, patience(&RUNS, &WAS_TOLD));
+    static MAY_END: AtomicBool = AtomicBool::new(true);
+    let serve = |builder: Builder| builder.provider(0, patience(&RUNS, &WAS_TOLD, &MAY_END));
     everywhere(serve, |inner| {
         let [call, start] = [(); 2].map(|()| inner.procedure::<(), (), Never>("patience", 0, "wait"));
         let outer = Service::new("outer")
@@ -177,8 +178,7 @@ fn cancelling_reaches_the_calls_of_a_handler() {
             .procedure("start", Handling::Pooled, move |_, (): ()| end(start.start(&()).unwrap().wait()));
         let name = format!("shm:{}", unique("outer"));
         let server = Server::builder().listen(&name).unwrap().provider(0, outer).start().unwrap();
-        let client = farside_rpc::Client::connect(&name, Credentials::own_user()).unwrap();
-        let client = client.deadline(Duration::from_secs(600));
+        let client = connect(&name, Credentials::own_user());
         for way in ["call", "start"] {
             let [runs, told, ended] = [&RUNS, &WAS_TOLD, &ENDED].map(|count| count.load(Ordering::Relaxed));
             let pending = client.procedure::<(), (), Never>("outer", 0, way).start(&()).unwrap();
@@ -208,7 +208,7 @@ fn a_call_that_expired_in_a_queue_does_not_run() {
         });
     let name = format!("shm:{}", unique("queue"));
     let server = Server::builder().listen(&name).unwrap().provider(0, service).pool(1).start().unwrap();
-    let client = farside_rpc::Client::connect(&name, Credentials::own_user()).unwrap();
+    let client = connect(&name, Credentials::own_user());
     let hold = client.procedure::<(), (), Never>("queue", 0, "hold").start(&()).unwrap();
     HELD.wait();
     let hasty = client.deadline(Duration::from_millis(20));
@@ -230,10 +230,11 @@ fn calls_in_flight_are_lost_with_the_server_and_a_new_one_is_found() {
     static RUNS: AtomicU32 = AtomicU32::new(0);
     static WAS_TOLD: AtomicU32 = AtomicU32::new(0);
     let name = format!("shm:{}", unique("life"));
-    let service = || patience(&RUNS, &WAS_TOLD);
+    static MAY_END: AtomicBool = AtomicBool::new(true);
+    let service = || patience(&RUNS, &WAS_TOLD, &MAY_END);
     let start = || Server::builder().listen(&name).unwrap().provider(0, service()).pool(1).start().unwrap();
     let server = start();
-    let client = farside_rpc::Client::connect(&name, Credentials::own_user()).unwrap();
+    let client = connect(&name, Credentials::own_user());
     let first = client.incarnation();
     let wait = client.procedure::<(), (), Never>("patience", 0, "wait").start(&()).unwrap();
     wait_for(&RUNS, 0);
@@ -269,7 +270,7 @@ fn a_stub_calls_the_server_of_its_client() {
         let service = Service::new("who").procedure("number", Handling::Inline, move |_, ()| Ok::<_, Never>(number));
         (Server::builder().listen(&address).unwrap().provider(0, service).start().unwrap(), address)
     });
-    let [first, second] = servers.each_ref().map(|(_, name)| Client::connect(name, Credentials::own_user()).unwrap());
+    let [first, second] = servers.each_ref().map(|(_, name)| connect(name, Credentials::own_user()));
     let signature = Signature::new("who").procedure::<(), u64, Never>("number", false);
     let stub = Stub::new(first, Arc::new(signature), 0);
     assert_eq!(stub.call(0, &()), Ok::<_, CallError<Never>>(1_u64));
@@ -280,7 +281,7 @@ fn a_stub_calls_the_server_of_its_client() {
 /// An inline call asks the clock late. What keeps a clone of it learns of its end all the same.
 #[test]
 fn a_clone_of_an_inline_call_ends_with_it() {
-    const TIME: Duration = Duration::from_secs(1);
+    const TIME: Duration = Duration::from_millis(300);
     let (keep, kept) = mpsc::channel();
     let service = Service::new("keeping").procedure("keep", Handling::Inline, move |call, ()| {
         keep.send(call.clone()).unwrap();
@@ -288,39 +289,42 @@ fn a_clone_of_an_inline_call_ends_with_it() {
     });
     let address = format!("shm:{}", unique("keeping"));
     let _server = Server::builder().listen(&address).unwrap().provider(0, service).start().unwrap();
-    let client = Client::connect(&address, Credentials::own_user()).unwrap().deadline(TIME);
-    client.procedure::<(), (), Never>("keeping", 0, "keep").call(&()).unwrap();
-    std::thread::sleep(TIME);
-    assert!(kept.recv().unwrap().is_cancelled());
+    let client = connect(&address, Credentials::own_user()).deadline(TIME);
+    // On a busy machine it may be late, or not arrive at all.
+    let keep = client.procedure::<(), (), Never>("keeping", 0, "keep");
+    let clone = farside_testbed::wait_for("a call", || {
+        let _ = keep.call(&());
+        kept.try_recv().ok()
+    });
+    wait_until("the clone has ended", || clone.is_cancelled());
 }
 
 /// Answers of calls that were accepted arrive, also long ones that the client fetches.
 #[test]
 fn a_server_that_shuts_down_answers_first() {
-    static RUNS: AtomicU32 = AtomicU32::new(0);
     for address in [format!("shm:{}", unique("drain")), "tcp://127.0.0.1:0".to_string()] {
-        let service = Service::new("late").procedure("fill", Handling::Pooled, |_, bytes: u64| {
-            RUNS.fetch_add(1, Ordering::Relaxed);
-            std::thread::sleep(Duration::from_millis(100));
+        let (begun, may_end) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
+        let (runs, is_released) = (begun.clone(), may_end.clone());
+        let service = Service::new("late").procedure("fill", Handling::Pooled, move |_, bytes: u64| {
+            runs.fetch_add(1, Ordering::Relaxed);
+            wait_until("the handler may end", || is_released.load(Ordering::Relaxed));
             Ok::<_, Never>(vec![7_u8; bytes as usize])
         });
         let builder = Server::builder().listen(&address).unwrap().tokens(crate::tokens());
         let server = builder.provider(0, service).pool(4).start().unwrap();
         let address = server.addresses()[0].to_string();
-        let client = farside_rpc::Client::connect(address, crate::credentials()).unwrap();
+        let client = connect(address, crate::credentials());
         let fill = client.procedure::<u64, Vec<u8>, Never>("late", 0, "fill");
-        let runs = RUNS.load(Ordering::Relaxed);
+        assert_eq!(client.ping(1), Ok(1));
         let pending: Vec<_> = [10, 60_000, 3 << 20].map(|bytes| fill.start(&bytes).unwrap()).into();
-        while RUNS.load(Ordering::Relaxed) < runs + 3 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_until("the calls run", || begun.load(Ordering::Relaxed) == 3);
         std::thread::scope(|scope| {
-            let answers = scope.spawn(|| {
-                let lengths = pending.into_iter().map(|call| call.wait().map(|bytes| bytes.len()));
-                lengths.collect::<Vec<_>>()
-            });
-            server.shutdown(Instant::now() + Duration::from_secs(60)).unwrap();
-            assert_eq!(answers.join().unwrap(), [Ok(10), Ok(60_000), Ok(3 << 20)]);
+            let shutdown = scope.spawn(|| server.shutdown(deadline()));
+            wait_until("the server shuts down", || client.ping(2) == Err(CallError::ShuttingDown));
+            may_end.store(true, Ordering::Relaxed);
+            let lengths = pending.into_iter().map(|call| call.wait().map(|bytes| bytes.len()));
+            assert_eq!(lengths.collect::<Vec<_>>(), [Ok(10), Ok(60_000), Ok(3 << 20)]);
+            assert_eq!(shutdown.join().unwrap(), Ok(()));
         });
     }
 }

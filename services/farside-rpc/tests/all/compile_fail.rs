@@ -2,7 +2,9 @@
 //!
 //! `TRYBUILD=overwrite` writes the expected messages anew.
 
-#[test]
-fn mistakes_are_reported_where_they_are() {
-    trybuild::TestCases::new().compile_fail("tests/compile_fail/*.rs");
+mod deep {
+    #[test]
+    fn mistakes_are_reported_where_they_are() {
+        trybuild::TestCases::new().compile_fail("tests/compile_fail/*.rs");
+    }
 }

@@ -3,14 +3,16 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farside_rpc::server::StartError;
 use farside_rpc::{Client, Connect, ConnectError, Credentials, Handling, Never, Refusal, Server, Service, Tokens};
 use farside_sys::net::{Interest, MessageSocket, wait_ready};
 use farside_sys::process::set_thread_user;
 
-use crate::{credentials, tokens, unique};
+use farside_testbed::{deadline, free_port, limit, scaled, wait_for};
+
+use crate::{connect, credentials, tokens, unique};
 
 fn refusal(error: &ConnectError) -> Option<&Refusal> {
     match error {
@@ -52,17 +54,17 @@ fn a_silent_guest_is_sent_away() {
     let server = Server::builder().listen("tcp://127.0.0.1:0").unwrap().tokens(tokens()).start().unwrap();
     let address = server.addresses()[0].to_string();
     let mut silent = TcpStream::connect(address.trim_start_matches("tcp://")).unwrap();
-    silent.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    silent.set_read_timeout(Some(limit())).unwrap();
     assert_eq!(silent.read(&mut [0; 16]).unwrap(), 0, "the server has nothing to say");
     assert_eq!(server.connection_count(), 0);
-    assert_eq!(Client::connect(&address, credentials()).unwrap().ping(1), Ok(1));
+    assert_eq!(connect(&address, credentials()).ping(1), Ok(1));
 }
 
 /// Servers that start at the same moment, beside a socket that a killed one left: one of them has
 /// the name, and keeps it when the others have given up.
 #[test]
 fn one_of_many_servers_has_a_path() {
-    for round in 0..50 {
+    for round in 0..scaled(10) {
         let path = std::env::temp_dir().join(unique(&format!("path-{round}")));
         let address = format!("shm:{}", path.display());
         // Nothing listens there.
@@ -73,7 +75,7 @@ fn one_of_many_servers_has_a_path() {
             threads.into_iter().filter_map(|thread| thread.join().unwrap().ok()).collect()
         });
         assert_eq!(started.len(), 1, "round {round}");
-        assert_eq!(Client::connect(&address, credentials()).unwrap().ping(1), Ok(1));
+        assert_eq!(connect(&address, credentials()).ping(1), Ok(1));
         drop(started);
         assert!(!path.exists());
     }
@@ -113,16 +115,11 @@ fn an_absent_server_is_an_error_at_once() {
 fn wrong_tokens_are_refused() {
     let server = Server::builder().listen("tcp://127.0.0.1:0").unwrap().tokens(tokens()).start().unwrap();
     let address = server.addresses()[0].to_string();
-    let refused = |credentials| {
-        let begun = Instant::now();
-        let error = Client::connect(&address, credentials).unwrap_err();
-        assert!(begun.elapsed() >= Duration::from_millis(500), "trying secrets takes long");
-        error
-    };
+    let refused = |credentials| Client::connect(&address, credentials).unwrap_err();
     assert_eq!(refusal(&refused(Credentials::own_user())), Some(&Refusal::NeedsToken));
     assert_eq!(refusal(&refused(Credentials::token("tester", "wrong"))), Some(&Refusal::Unproven));
     assert_eq!(refusal(&refused(Credentials::token("nobody", "wrong"))), Some(&Refusal::Unproven));
-    assert_eq!(Client::connect(&address, credentials()).unwrap().ping(3), Ok(3));
+    assert_eq!(connect(&address, credentials()).ping(3), Ok(3));
 }
 
 #[test]
@@ -134,7 +131,7 @@ fn handlers_see_who_calls() {
     let builder = Server::builder().listen(&name).unwrap().listen("tcp://127.0.0.1:0").unwrap();
     let server = builder.tokens(tokens()).provider(0, who).start().unwrap();
     let ask = |address: String, credentials, right: &str| {
-        let client = Client::connect(address, credentials).unwrap();
+        let client = connect(address, credentials);
         let who = client.procedure::<String, (Option<String>, bool), Never>("who", 0, "am-i");
         who.call(&right.to_string()).unwrap()
     };
@@ -149,7 +146,7 @@ fn a_file_leads_to_the_server_and_goes_with_it() {
     let file = std::env::temp_dir().join(unique("farside-rpc-announced"));
     let name = format!("shm:{}", unique("announced"));
     let server = Server::builder().listen(&name).unwrap().announce(&file).start().unwrap();
-    let client = || Client::connect(format!("file:{}", file.display()), credentials()).unwrap();
+    let client = || connect(format!("file:{}", file.display()), credentials());
     assert_eq!(client().ping(1), Ok(1));
     drop(server);
     assert!(!file.exists());
@@ -171,16 +168,17 @@ fn a_server_that_was_started_again_is_found() {
         builder.start().unwrap()
     };
     let (name, any_port) = (format!("shm:{}", unique("again")), "tcp://127.0.0.1:0");
-    for (address, is_announced) in [(&*name, false), (any_port, false), (any_port, true)] {
+    let port = format!("tcp://127.0.0.1:{}", free_port());
+    for (address, is_announced) in [(&*name, false), (&*port, false), (any_port, true)] {
         let first = start(address, is_announced);
         let at = first.addresses()[0].to_string();
         let known = if is_announced { format!("file:{}", file.display()) } else { at.clone() };
-        let client = Client::to(known, credentials()).unwrap().deadline(Duration::from_secs(60)).connect().unwrap();
+        let client = connect(known, credentials());
         assert_eq!(client.ping(1), Ok(1));
         drop(first);
-        let error = client.deadline(Duration::from_millis(200)).ping(2).unwrap_err();
+        let error = client.deadline(Duration::from_millis(50)).ping(2).unwrap_err();
         // A port that another server has now is not the one in the file.
-        let taken = is_announced.then(|| std::net::TcpListener::bind(at.trim_start_matches("tcp://")).unwrap());
+        let taken = is_announced.then(|| std::net::TcpListener::bind(at.trim_start_matches("tcp://")));
         let second = start(if is_announced { address } else { &at }, is_announced);
         assert_eq!(client.ping(3), Ok(3), "{address}, after {error}");
         drop((second, taken));
@@ -192,7 +190,7 @@ fn a_socket_in_the_file_system_is_taken_over_from_the_dead_alone() {
     let path = std::env::temp_dir().join(unique("farside-rpc-socket"));
     let name = format!("shm:{}", path.display());
     let server = Server::builder().listen(&name).unwrap().start().unwrap();
-    assert_eq!(Client::connect(&name, Credentials::own_user()).unwrap().ping(1), Ok(1));
+    assert_eq!(connect(&name, Credentials::own_user()).ping(1), Ok(1));
     assert!(Server::builder().listen(&name).is_err());
     drop(server);
     assert!(!path.exists());
@@ -208,13 +206,12 @@ fn a_socket_in_the_file_system_is_taken_over_from_the_dead_alone() {
 fn connections_beyond_the_limit_are_refused() {
     let name = format!("shm:{}", unique("limit"));
     let server = Server::builder().listen(&name).unwrap().max_connections(2).start().unwrap();
-    let connect = || Client::connect(&name, Credentials::own_user());
-    let clients = [connect().unwrap(), connect().unwrap()];
-    assert_eq!(refusal(&connect().unwrap_err()), Some(&Refusal::Full { max: 2 }));
+    let clients = [(); 2].map(|()| connect(&name, Credentials::own_user()));
+    let error = Client::connect(&name, Credentials::own_user()).unwrap_err();
+    assert_eq!(refusal(&error), Some(&Refusal::Full { max: 2 }));
     drop(clients);
     // The server learns of the end a moment later.
-    let patient = Client::to(&name, Credentials::own_user()).unwrap().deadline(Duration::from_secs(60));
-    assert_eq!(patient.connect().unwrap().ping(1), Ok(1));
+    assert_eq!(connect(&name, Credentials::own_user()).ping(1), Ok(1));
     drop(server);
 }
 
@@ -223,11 +220,11 @@ fn connections_beyond_the_limit_are_refused() {
 fn strangers_are_sent_away() {
     let server = Server::builder().listen("tcp://127.0.0.1:0").unwrap().tokens(tokens()).start().unwrap();
     let address = server.addresses()[0].to_string();
-    let client = Client::connect(&address, credentials()).unwrap();
+    let client = connect(&address, credentials());
     let port = address.rsplit_once(':').unwrap().1;
     for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 4], &[255; 64], &[3, 0, 0, 0, 1, 2, 3]] {
         let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.set_read_timeout(Some(limit())).unwrap();
         stream.write_all(bytes).unwrap();
         let mut answer = Vec::new();
         // The server says why, or only closes.
@@ -252,8 +249,8 @@ fn another_user_is_sent_away_at_once() {
         for _ in 0..300 {
             let socket = MessageSocket::connect(format!("farside-rpc/{name}").as_bytes()).unwrap();
             let receive = || {
-                let until = Instant::now() + Duration::from_secs(60);
-                assert!(wait_ready(&[Interest { fd: socket.as_fd(), writable: false }], Some(until)).unwrap()[0]);
+                let interest = Interest { fd: socket.as_fd(), writable: false };
+                assert!(wait_ready(&[interest], Some(deadline())).unwrap()[0]);
                 socket.receive(&mut [0; 1024]).unwrap()
             };
             assert!(receive().is_some(), "the server says why");
@@ -271,11 +268,11 @@ fn another_user_is_sent_away_at_once() {
 fn a_client_that_connects_once_makes_no_other_connection() {
     let name = format!("shm:{}", unique("once"));
     let start = || Server::builder().listen(&name).unwrap().start().unwrap();
-    let connect = || Client::to(&name, Credentials::own_user()).unwrap().once();
-    let error = connect().connect().unwrap_err();
+    let once = || Client::to(&name, Credentials::own_user()).unwrap().deadline(limit()).once();
+    let error = once().connect().unwrap_err();
     assert!(matches!(error, ConnectError::Absent { .. }), "{error}");
     let server = start();
-    let (once, again) = (connect().connect().unwrap(), Client::connect(&name, Credentials::own_user()).unwrap());
+    let (once, again) = (once().connect().unwrap(), connect(&name, Credentials::own_user()));
     assert_eq!((once.ping(1), again.ping(1)), (Ok(1), Ok(1)));
     drop(server);
     let _server = start();
@@ -296,16 +293,12 @@ fn other_users_do_not_take_all_places() {
     let own = Client::to(format!("shm:{name}"), credentials()).unwrap();
     let stranger = std::thread::spawn(move || {
         set_thread_user(65_534).unwrap();
-        let connect = |_| loop {
-            match MessageSocket::connect(format!("farside-rpc/{name}").as_bytes()) {
-                Ok(socket) => break socket,
-                // The server has not accepted the last ones.
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                Err(error) => panic!("{error}"),
-            }
+        let try_it = || match MessageSocket::connect(format!("farside-rpc/{name}").as_bytes()) {
+            // The server has not accepted the last ones.
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => None,
+            connected => Some(connected.unwrap()),
         };
+        let connect = |_| wait_for("the server accepts", try_it);
         (0..300).map(connect).collect::<Vec<_>>()
     });
     let sockets = stranger.join().unwrap();
@@ -360,4 +353,18 @@ fn a_client_of_tcp_on_the_same_machine_goes_over_shared_memory() {
         drop(other);
     }
     drop(server);
+}
+
+mod timing {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn trying_secrets_takes_long() {
+        let server = Server::builder().listen("tcp://127.0.0.1:0").unwrap().tokens(tokens()).start().unwrap();
+        let begun = Instant::now();
+        Client::connect(server.addresses()[0].to_string(), Credentials::token("tester", "wrong")).unwrap_err();
+        assert!(begun.elapsed() >= Duration::from_millis(500), "{:?}", begun.elapsed());
+    }
 }

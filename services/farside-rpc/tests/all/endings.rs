@@ -3,22 +3,20 @@
 use std::future::poll_fn;
 use std::sync::mpsc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farside_rpc::server::Unfinished;
-use farside_rpc::{Client, Credentials, Handling, Never, Pending, Server, Service};
+use farside_rpc::{Credentials, Handling, Never, Pending, Server, Service};
 
-use crate::unique;
+use farside_testbed::{deadline, soon, wait_until};
 
-const LONG: Duration = Duration::from_secs(60);
+use crate::{connect, hold_until_cancelled, turn_until, unique};
 
 /// A service whose calls end when they are told so or cancelled, in both kinds of handlers.
 fn held() -> Service {
     Service::new("held")
         .procedure("pooled", Handling::Pooled, |call, (): ()| {
-            while !call.is_cancelled() {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            hold_until_cancelled(call);
             Ok::<_, Never>(())
         })
         .async_procedure("async", |_, (): ()| async {
@@ -35,7 +33,7 @@ fn held() -> Service {
 }
 
 fn start(address: &str, procedure: &str) -> Pending<(), Never> {
-    let client = Client::connect(address, Credentials::own_user()).unwrap().deadline(LONG);
+    let client = connect(address, Credentials::own_user());
     client.procedure("held", 0, procedure).start(&()).unwrap()
 }
 
@@ -56,12 +54,8 @@ fn a_server_names_the_calls_that_it_cuts_off() {
         let address = format!("shm:{}", unique("named"));
         let server = Server::builder().listen(&address).unwrap().provider(0, held()).pool(1).start().unwrap();
         let call = start(&address, procedure);
-        let until = Instant::now() + LONG;
-        while server.dump().calls.iter().all(|call| call.running.is_none()) {
-            assert!(Instant::now() < until, "no call arrived");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let left = server.shutdown(Instant::now() + Duration::from_millis(10)).unwrap_err();
+        wait_until("a call runs", || server.dump().calls.iter().any(|call| call.running.is_some()));
+        let left = server.shutdown(soon()).unwrap_err();
         assert_names(&left, &format!("held/0/{procedure}"));
         call.wait().unwrap_err();
     }
@@ -76,7 +70,7 @@ fn a_server_in_turns_drains_and_names_what_is_left() {
     let (done, is_done) = mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let client = Client::connect(&address, Credentials::own_user()).unwrap().deadline(LONG);
+            let client = connect(&address, Credentials::own_user());
             let double = client.procedure::<u64, u64, Never>("held", 0, "double");
             assert_eq!(double.call(&1), Ok(2));
             let calls: Vec<_> = (0..20).map(|number| double.start(&number).unwrap()).collect();
@@ -87,16 +81,10 @@ fn a_server_in_turns_drains_and_names_what_is_left() {
             }
             drop(done);
         });
-        let until = Instant::now() + LONG;
-        while is_done.try_recv().is_err() {
-            assert!(Instant::now() < until, "no calls arrived");
-            turns.turn(Duration::from_millis(1));
-        }
-        while turns.monitor().stats().iter().map(|one| one.done).sum::<u64>() < 22 {
-            assert!(Instant::now() < until, "the calls did not end");
-            turns.turn(Duration::from_millis(1));
-        }
-        turns.shutdown(until).unwrap();
+        turn_until(&mut turns, "all calls are sent", || is_done.try_recv().is_ok());
+        let ended = || monitor.stats().iter().map(|one| one.done).sum::<u64>();
+        turn_until(&mut turns, "the calls end", || ended() >= 22);
+        turns.shutdown(deadline()).unwrap();
     });
     assert_eq!((monitor.connection_count(), monitor.dump().calls.len()), (0, 0));
     let doubled = monitor.stats().into_iter().find(|one| one.name == "held/0/double").unwrap();
@@ -105,14 +93,11 @@ fn a_server_in_turns_drains_and_names_what_is_left() {
     let address = format!("shm:{}", unique("cut"));
     let mut turns = Server::builder().listen(&address).unwrap().provider(0, held()).turns().unwrap();
     let caller = std::thread::spawn(move || start(&address, "async").wait());
-    let until = Instant::now() + LONG;
-    while turns.monitor().dump().calls.is_empty() {
-        assert!(Instant::now() < until, "no call arrived");
-        turns.turn(Duration::from_millis(1));
-    }
+    let monitor = turns.monitor();
+    turn_until(&mut turns, "a call arrives", || !monitor.dump().calls.is_empty());
     turns.stop();
     assert!(!turns.is_drained());
-    let left = turns.shutdown(Instant::now() + Duration::from_millis(10)).unwrap_err();
+    let left = turns.shutdown(soon()).unwrap_err();
     assert_names(&left, "held/0/async");
     caller.join().unwrap().unwrap_err();
 }

@@ -2,16 +2,18 @@
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farside_rpc::bulk::{Bulk, Memory, MemoryError, Read, scope};
 use farside_rpc::{
     CallError, Client, ConnectError, Handling, LinkEnd, Never, Ran, Server, Service, Stream, TransferError,
 };
 
+use farside_testbed::{deadline, limit, scaled, soon};
+
 use crate::processes::Other;
 use crate::rdma::rdma;
-use crate::{credentials, tokens, unique};
+use crate::{credentials, hold_until_cancelled, tokens, unique};
 
 const BYTES: usize = 100_000;
 
@@ -20,9 +22,7 @@ fn service(memory: &Memory) -> Service {
     Service::new("forks")
         .procedure("echo", Handling::Inline, |_, number: u64| Ok::<_, Never>(number))
         .procedure("wait", Handling::Pooled, |call, ()| {
-            while !call.is_cancelled() {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            hold_until_cancelled(call);
             Ok::<_, Never>(())
         })
         .procedure("count", Handling::Pooled, |_, ()| Ok::<_, Never>(Stream::new(0_u64..)))
@@ -31,7 +31,7 @@ fn service(memory: &Memory) -> Service {
 }
 
 fn connect(address: &str, by_rdma: bool) -> Client {
-    let connect = Client::to(address, credentials()).unwrap().deadline(Duration::from_secs(60));
+    let connect = Client::to(address, credentials()).unwrap().deadline(limit());
     let connect = if by_rdma { connect.rdma(rdma()) } else { connect };
     connect.connect().unwrap()
 }
@@ -81,7 +81,7 @@ pub(crate) fn fork(address: &str) {
                 }
             });
         }
-        for _ in 0..30 {
+        for _ in 0..scaled(5) {
             let in_child = || {
                 let forked = ConnectError::Forked { address: client.address().to_string() };
                 assert_eq!(client.ping(1), Err(CallError::Connect(forked.clone())));
@@ -103,7 +103,7 @@ pub(crate) fn fork(address: &str) {
                 drop((stream, shown));
                 assert_eq!(turns.borrow_mut().as_mut().unwrap().turn(Duration::ZERO), 0);
                 drop(turns.take());
-                server.take().unwrap().shutdown(Instant::now()).unwrap();
+                server.take().unwrap().shutdown(soon()).unwrap();
                 // A client of its own works as usual.
                 assert_eq!(connect(&address, false).ping(7), Ok(7));
                 0
@@ -131,7 +131,7 @@ pub(crate) fn fork(address: &str) {
     drop(turns.take());
     assert!(!path.exists());
     drop((client, mapped));
-    server.take().unwrap().shutdown(Instant::now() + Duration::from_secs(60)).unwrap();
+    server.take().unwrap().shutdown(deadline()).unwrap();
 }
 
 #[test]

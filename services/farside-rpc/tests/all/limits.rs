@@ -1,23 +1,19 @@
 //! Limits on calls and on the bytes that a server holds for them.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
 use farside_rpc::bulk::{Bulk, Read};
 use farside_rpc::server::Builder;
 use farside_rpc::{CallError, Client, Handling, Never, Ran, Service};
 
-use crate::everywhere;
+use farside_testbed::wait_until;
+
+use crate::{connect, credentials, everywhere};
 
 /// Handlers that wait until the door is open; `length` waits with its arguments, `make` returns as
 /// many bytes as it is told.
 fn held(door: &'static AtomicBool, running: &'static AtomicU32) -> Service {
-    let wait = || {
-        let until = Instant::now() + Duration::from_secs(60);
-        while !door.load(Ordering::Relaxed) && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    };
+    let wait = || wait_until("the door opens", || door.load(Ordering::Relaxed));
     Service::new("held")
         .procedure("length", Handling::Pooled, move |_, bytes: Vec<u8>| {
             running.fetch_add(1, Ordering::Relaxed);
@@ -63,14 +59,9 @@ fn arguments_beyond_the_limit_on_bytes_are_refused() {
         let length = |client: &Client| client.procedure::<Vec<u8>, u64, Never>("held", 0, "length");
         let first = [90_000, 90_000].map(|bytes| length(client).start(&vec![0; bytes]).unwrap());
         // Their handlers run, so their long arguments have been fetched.
-        let until = Instant::now() + Duration::from_secs(60);
-        while RUNNING.load(Ordering::Relaxed) < 2 {
-            assert!(Instant::now() < until, "the calls do not run");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_until("the calls run", || RUNNING.load(Ordering::Relaxed) >= 2);
         busy(length(client).call(&vec![0; 30_000]), 200_000, "bytes of calls of one connection");
-        let other = Client::to(client.address().to_string(), crate::credentials()).unwrap();
-        let other = other.deadline(Duration::from_secs(60)).connect().unwrap();
+        let other = connect(client.address().to_string(), credentials());
         let second = length(&other).start(&vec![0; 50_000]).unwrap();
         let third = length(&other).start(&vec![0; 50_000]).unwrap();
         busy(third.wait(), 250_000, "bytes of calls");
@@ -97,9 +88,6 @@ fn results_that_are_not_taken_count() {
         busy(make.call(&1), 100_000, "bytes of calls of one connection");
         assert_eq!((first.pull_all().unwrap().len(), second.bytes()), (60_000, 60_000));
         drop(first);
-        let until = Instant::now() + Duration::from_secs(60);
-        while make.call(&1).is_err() {
-            assert!(Instant::now() < until, "the bytes did not come back");
-        }
+        wait_until("the bytes come back", || make.call(&1).is_ok());
     });
 }

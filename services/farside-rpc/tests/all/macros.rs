@@ -3,14 +3,15 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farside_rpc::bulk::{Bulk, Read, Write, scope};
 use farside_rpc::server::Builder;
-use farside_rpc::{Call, CallError, Client, Credentials, Never, Server, Stream, TransferError};
+use farside_rpc::{Call, CallError, Credentials, Never, Server, Stream, TransferError};
+use farside_testbed::wait_until;
 use farside_wire::Wire;
 
-use crate::{everywhere, unique};
+use crate::{connect, everywhere, unique};
 
 /// What the store knows of a value.
 #[derive(Clone, Debug, PartialEq, Eq, Wire)]
@@ -200,10 +201,7 @@ fn traits_and_names_meet() {
 
 /// Holds a handler.
 fn hold(is_released: &AtomicBool) {
-    let begun = Instant::now();
-    while !is_released.load(Ordering::Relaxed) && begun.elapsed() < Duration::from_secs(120) {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_until("the handler is released", || is_released.load(Ordering::Relaxed));
 }
 
 #[test]
@@ -291,16 +289,12 @@ fn idempotent_procedures_are_called_again() {
     let runs = Arc::default();
     let first = start(false, &runs);
     let connect = || {
-        let client = Client::connect(&address, Credentials::own_user()).unwrap();
-        MortalClient::new(client).deadline(Duration::from_secs(60))
+        let client = connect(&address, Credentials::own_user());
+        MortalClient::new(client)
     };
     let (again, once) = (connect(), connect());
     let (again, once) = (again.again().unwrap(), once.once().unwrap());
-    let begun = Instant::now();
-    while *runs.lock().unwrap() < 2 {
-        assert!(begun.elapsed() < Duration::from_secs(60), "both calls run");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_until("both calls run", || *runs.lock().unwrap() == 2);
     drop(first);
     let _second = start(true, &runs);
     assert_eq!(again.wait(), Ok(1));

@@ -28,10 +28,11 @@ mod streams;
 mod tasks;
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use farside_rpc::server::Builder;
-use farside_rpc::{Client, Credentials, Server, Tokens};
+use farside_rpc::server::{Builder, Turns};
+use farside_rpc::{Call, Client, Credentials, Server, Tokens};
+use farside_testbed::{deadline, limit, wait_until};
 
 /// The token of the tests' servers.
 const TOKEN: (&str, &str) = ("tester", "a secret of the tests");
@@ -42,6 +43,27 @@ fn tokens() -> Tokens {
 
 fn credentials() -> Credentials {
     Credentials::token(TOKEN.0, TOKEN.1)
+}
+
+/// Connects to a server. Neither this nor a call fails because the machine is busy.
+#[track_caller]
+fn connect(address: impl AsRef<str>, credentials: Credentials) -> Client {
+    Client::to(address, credentials).unwrap().deadline(limit()).connect().unwrap()
+}
+
+/// Holds a handler until its call is cancelled or past its deadline.
+#[track_caller]
+fn hold_until_cancelled(call: &Call) {
+    wait_until("the call is cancelled", || call.is_cancelled());
+}
+
+/// Turns a server until a condition holds.
+#[track_caller]
+fn turn_until(turns: &mut Turns, what: &str, mut is_so: impl FnMut() -> bool) {
+    wait_until(what, || {
+        turns.turn(Duration::from_millis(100));
+        is_so()
+    });
 }
 
 /// A name that no other test has.
@@ -58,11 +80,11 @@ fn everywhere(serve: impl Fn(Builder) -> Builder, test: impl Fn(&Client)) {
             let builder = Server::builder().listen(&address).unwrap().tokens(tokens()).pool(2).spin(spin);
             let server = serve(builder).start().unwrap();
             let address = server.addresses()[0].to_string();
-            let connect = Client::to(address, credentials()).unwrap().deadline(Duration::from_secs(60));
+            let connect = Client::to(address, credentials()).unwrap().deadline(limit());
             let client = connect.spin(spin).connect().unwrap();
             test(&client);
             drop(client);
-            server.shutdown(Instant::now() + Duration::from_secs(60)).unwrap();
+            server.shutdown(deadline()).unwrap();
         }
     }
 }

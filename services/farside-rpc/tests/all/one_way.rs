@@ -1,13 +1,15 @@
 //! One-way calls.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farside_rpc::bulk::{Bulk, Read};
 use farside_rpc::server::Builder;
-use farside_rpc::{CallError, Client, Handling, Never, Server, Service, Stage};
+use farside_rpc::{CallError, Handling, Never, Server, Service, Stage};
 
-use crate::{credentials, everywhere, tokens, unique};
+use farside_testbed::wait_until;
+
+use crate::{connect, credentials, everywhere, tokens, unique};
 
 /// Adds what it is sent.
 fn sum(sum: &'static AtomicU64) -> impl Fn(Builder) -> Builder {
@@ -108,10 +110,7 @@ fn failures_are_counted() {
 fn gate(is_open: &'static AtomicBool) -> impl Fn(Builder) -> Builder {
     move |builder| {
         let service = Service::new("gate").procedure("wait", Handling::Pooled, |_, (): ()| {
-            let until = Instant::now() + Duration::from_secs(120);
-            while !is_open.load(Ordering::Relaxed) && Instant::now() < until {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            wait_until("the gate opens", || is_open.load(Ordering::Relaxed));
             Ok::<_, Never>(())
         });
         builder.provider(0, service).max_calls(5)
@@ -147,7 +146,7 @@ fn one_way_calls_are_lost_with_their_server() {
         let builder = Server::builder().listen(&address).unwrap().tokens(tokens()).pool(1);
         let server = gate(&IS_OPEN)(builder).start().unwrap();
         let address = server.addresses()[0].to_string();
-        let client = Client::to(&address, credentials()).unwrap().deadline(Duration::from_secs(60)).connect().unwrap();
+        let client = connect(&address, credentials());
         let wait = client.procedure::<(), (), Never>("gate", 0, "wait");
         for _ in 0..3 {
             wait.send(&()).unwrap();
@@ -168,9 +167,7 @@ fn one_way_calls_go_on_by_themselves() {
     static MAY_RUN: AtomicBool = AtomicBool::new(false);
     let serve = |builder: Builder| {
         let add = |bytes: u64| {
-            while !MAY_RUN.load(Ordering::Relaxed) {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            wait_until("the calls may run", || MAY_RUN.load(Ordering::Relaxed));
             SUM.fetch_add(bytes, Ordering::Relaxed);
             Ok::<_, Never>(())
         };
@@ -181,13 +178,7 @@ fn one_way_calls_go_on_by_themselves() {
             });
         builder.provider(0, service)
     };
-    let wait_for = |sum| {
-        let until = Instant::now() + Duration::from_secs(60);
-        while SUM.load(Ordering::Relaxed) < sum {
-            assert!(Instant::now() < until, "the calls do not go on");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    };
+    let wait_for = |sum| wait_until("the calls go on", || SUM.load(Ordering::Relaxed) >= sum);
     everywhere(serve, |client| {
         SUM.store(0, Ordering::Relaxed);
         MAY_RUN.store(false, Ordering::Relaxed);

@@ -1,7 +1,5 @@
 //! Parts of bulk data at odd offsets, from memory of every kind.
 
-use std::time::Duration;
-
 use farside_rpc::bulk::{Bulk, Memory, Read, Write, scope};
 use farside_rpc::server::Builder;
 use farside_rpc::{Client, Handling, Procedure, Service, TransferError};
@@ -70,7 +68,6 @@ fn ranges(bytes: usize) -> [std::ops::Range<usize>; 3] {
 }
 
 fn check(client: &Client) {
-    let client = client.deadline(Duration::from_secs(60));
     for bytes in [80_003, (2 << 20) + 5] {
         let sent = pattern(bytes);
         for parts in parts_of(bytes as u64) {

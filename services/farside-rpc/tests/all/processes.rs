@@ -2,13 +2,12 @@
 
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use farside_rpc::bulk::{Bulk, Read, Write, scope};
-use farside_rpc::{CallError, Client, Credentials, Handling, LinkEnd, Never, Ran, Server, Service, Stream};
-use farside_testbed::{ended_with_us, ending_with_us};
+use farside_rpc::{CallError, Client, Handling, LinkEnd, Never, Ran, Server, Service, Stream};
+use farside_testbed::{ended_with_us, ending_with_us, hold_still, scaled, wait_for, wait_until};
 
-use crate::{credentials, tokens, unique};
+use crate::{credentials, hold_until_cancelled, tokens, unique};
 
 /// The variable that makes this test program play a part.
 const PART: &str = "FARSIDE_RPC_TEST_PART";
@@ -52,19 +51,23 @@ impl Other {
         self.0.id()
     }
 
-    /// Whether the process ends well within two minutes.
+    /// Waits until the process ends. Returns whether it ends well.
     pub(crate) fn succeeds(&mut self) -> bool {
-        let until = Instant::now() + Duration::from_secs(120);
-        loop {
-            match self.0.try_wait().unwrap() {
-                Some(status) => return status.success(),
-                None if Instant::now() >= until => return false,
-                None => std::thread::sleep(Duration::from_millis(1)),
-            }
-        }
+        wait_for("the process ends", || self.0.try_wait().unwrap()).success()
     }
 
-    /// Stops the process, or has it go on.
+    /// Stops the process, and waits until none of its threads runs any more.
+    pub(crate) fn stop(&self) {
+        self.signal("STOP");
+        let is_stopped = |thread: std::io::Result<std::fs::DirEntry>| {
+            let stat = std::fs::read_to_string(thread.unwrap().path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with('T'))
+        };
+        let tasks = || std::fs::read_dir(format!("/proc/{}/task", self.id())).unwrap();
+        wait_until("the process stops", || tasks().all(is_stopped));
+    }
+
+    /// Sends a signal to the process.
     pub(crate) fn signal(&self, name: &str) {
         let sent = Command::new("kill").arg(format!("-{name}")).arg(self.0.id().to_string()).status();
         assert!(sent.unwrap().success());
@@ -104,9 +107,7 @@ impl Drop for Open {
 fn service() -> Service {
     Service::new("parts")
         .procedure("wait", Handling::Pooled, |call, (): ()| {
-            while !call.is_cancelled() {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            hold_until_cancelled(call);
             Ok::<_, Never>(())
         })
         .procedure("pull", Handling::Pooled, |_, memory: Bulk<Read>| {
@@ -122,8 +123,7 @@ fn service() -> Service {
 }
 
 fn connect(address: &str) -> Client {
-    let patient = Client::to(address, credentials()).unwrap().deadline(Duration::from_secs(60));
-    patient.connect().unwrap()
+    crate::connect(address, credentials())
 }
 
 /// Plays a part, if this process was started for one.
@@ -135,7 +135,7 @@ fn other() {
         "server" => {
             let server = Server::builder().listen(address).unwrap().tokens(tokens()).provider(0, service()).pool(2);
             let _server = server.start().unwrap();
-            std::thread::sleep(Duration::from_secs(120));
+            hold_still();
         }
         "rdma" => crate::rdma::victim(address),
         "caller" => {
@@ -197,29 +197,21 @@ fn killed_clients_leave_nothing_behind() {
         let builder = Server::builder().listen(&address).unwrap().tokens(tokens());
         let server = builder.provider(0, service()).pool(2).start().unwrap();
         let address = server.addresses()[0].to_string();
-        let honest = Client::connect(&address, Credentials::token(crate::TOKEN.0, crate::TOKEN.1)).unwrap();
+        let honest = connect(&address);
         let calls = || {
             let stats = server.stats();
             let of = |name: &str| stats.iter().find(|stats| stats.name == name).unwrap().done;
             of("parts/0/pull") + of("parts/0/push")
         };
-        for round in 0..6 {
+        for round in 0..scaled(2) {
             let before = calls();
             let mut clients: Vec<_> = (0..2).map(|_| Other::start("caller", &address)).collect();
-            let until = Instant::now() + Duration::from_secs(60);
-            while calls() < before + 3 + round {
-                assert!(Instant::now() < until, "the clients did not call in a minute");
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            wait_until("the clients call", || calls() >= before + 3 + round);
             clients.iter_mut().for_each(Other::kill);
             assert_eq!(honest.ping(round), Ok(round));
             // The server finds out about the ends a moment later.
-            let streams = || OPEN.load(Ordering::Relaxed);
-            while server.connection_count() > 1 || streams() > 0 {
-                let connections = server.connection_count();
-                assert!(Instant::now() < until, "{connections} connections and {} streams are left", streams());
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            let is_clean = || server.connection_count() == 1 && OPEN.load(Ordering::Relaxed) == 0;
+            wait_until("no connection and no stream of them is left", is_clean);
         }
     }
 }

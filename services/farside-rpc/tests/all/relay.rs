@@ -1,14 +1,15 @@
 //! Memory of a caller that a handler passes on to another server.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use farside_rpc::bulk::{Bulk, Memory, Read, Write, scope};
 use farside_rpc::server::Builder;
 use farside_rpc::{CallError, Client, Handling, Server, Service};
 
+use farside_testbed::{deadline, wait_until};
+
 use crate::bulk::{SIZES, mappings_of, mover, pattern};
-use crate::{credentials, tokens, unique};
+use crate::{credentials, tokens, turn_until, unique};
 
 type Fill = (Bulk<Write>, u64, u64);
 
@@ -44,7 +45,7 @@ fn start(path: &str, serve: impl FnOnce(Builder) -> Builder) -> (Server, String)
 }
 
 fn connect(address: &str) -> Client {
-    Client::to(address, credentials()).unwrap().deadline(Duration::from_secs(60)).connect().unwrap()
+    crate::connect(address, credentials())
 }
 
 /// Runs a test over each pair of paths: from the client to the forwarder, and to the third party.
@@ -56,8 +57,7 @@ fn everywhere(test: impl Fn(&Client, [&str; 2])) {
         let client = connect(&address);
         test(&client, paths);
         drop((client, to));
-        let until = Instant::now() + Duration::from_secs(60);
-        assert_eq!((server.shutdown(until), third.shutdown(until)), (Ok(()), Ok(())));
+        assert_eq!((server.shutdown(deadline()), third.shutdown(deadline())), (Ok(()), Ok(())));
     }
 }
 
@@ -142,14 +142,10 @@ fn a_forwarder_in_turns_passes_memory_on() {
                 }
                 is_over.store(true, Ordering::Relaxed);
             });
-            let until = Instant::now() + Duration::from_secs(60);
-            while !is_over.load(Ordering::Relaxed) {
-                turns.turn(Duration::from_millis(100));
-                assert!(Instant::now() < until, "the client did not end in a minute");
-            }
+            turn_until(&mut turns, "the client ends", || is_over.load(Ordering::Relaxed));
         });
         drop((turns, to));
-        third.shutdown(Instant::now() + Duration::from_secs(60)).unwrap();
+        third.shutdown(deadline()).unwrap();
     }
 }
 
@@ -187,8 +183,7 @@ fn memory_of_a_result_is_passed_on() {
             assert_eq!(sum.call(&shown), Ok(expected), "{paths:?} {name}");
         }
         drop((client, to, sum));
-        let until = Instant::now() + Duration::from_secs(60);
-        assert_eq!((server.shutdown(until), third.shutdown(until)), (Ok(()), Ok(())));
+        assert_eq!((server.shutdown(deadline()), third.shutdown(deadline())), (Ok(()), Ok(())));
     }
 }
 
@@ -210,12 +205,11 @@ fn all_three_map_the_memory() {
         assert_eq!(mappings_of(bytes), 3);
     }
     drop(memory);
-    let until = Instant::now() + Duration::from_secs(60);
-    while mappings_of(bytes) > 0 {
-        assert!(Instant::now() < until, "a server keeps memory that is gone");
+    wait_until("the servers forget memory that is gone", || {
         // The word about it is received with the next frames.
         assert_eq!(to.ping(1), Ok(1));
-    }
+        mappings_of(bytes) == 0
+    });
 }
 
 /// The third party's connection serves other calls while a client does not send its memory.
@@ -273,22 +267,18 @@ fn a_call_that_ends_takes_its_memory_back() {
         });
         let client = connect(&address);
         let pull = client.procedure::<Bulk<Read>, u64, String>("forwarder", 0, "pull");
-        let until = Instant::now() + Duration::from_secs(60);
         STARTED.store(false, Ordering::Relaxed);
         let sent = pattern(3 << 20);
         scope(|scope| {
             let _pending = pull.start(&scope.lend(&sent)).unwrap();
-            while !STARTED.load(Ordering::Relaxed) {
-                assert!(Instant::now() < until, "the call does not arrive");
+            wait_until("the call arrives", || {
                 assert_eq!(client.ping(1), Ok(1));
-            }
+                STARTED.load(Ordering::Relaxed)
+            });
         });
-        while FOUND.lock().unwrap().is_empty() {
-            assert!(Instant::now() < until, "{paths:?}: the third party does not notice");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_until("the third party notices", || !FOUND.lock().unwrap().is_empty());
         let found = std::mem::take(&mut *FOUND.lock().unwrap());
         assert!(found[0].contains("gone"), "{paths:?}: {found:?}");
-        assert_eq!((server.shutdown(until), third.shutdown(until)), (Ok(()), Ok(())));
+        assert_eq!((server.shutdown(deadline()), third.shutdown(deadline())), (Ok(()), Ok(())));
     }
 }

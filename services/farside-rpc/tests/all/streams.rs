@@ -1,12 +1,14 @@
 //! Streams of results.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farside_rpc::server::Builder;
 use farside_rpc::{Call, CallError, Client, Handling, Never, Procedure, Ran, Server, Service, Stage, Stream};
 
-use crate::{credentials, everywhere, tokens, unique};
+use farside_testbed::{deadline, soon, wait_for, wait_until};
+
+use crate::{connect, credentials, everywhere, hold_until_cancelled, tokens, turn_until, unique};
 
 /// What the iterators of one test tell.
 #[derive(Debug, Default)]
@@ -46,15 +48,6 @@ impl Iterator for Counter {
 impl Drop for Counter {
     fn drop(&mut self) {
         self.told.dropped.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// Waits until `is_true` is.
-fn wait_until(what: &str, is_true: impl Fn() -> bool) {
-    let until = Instant::now() + Duration::from_secs(60);
-    while !is_true() {
-        assert!(Instant::now() < until, "{what}: not in a minute");
-        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -204,12 +197,14 @@ fn endless(told: &'static Told) -> impl Fn(Builder) -> Builder {
             .procedure("blocks", Handling::Pooled, |_, ()| {
                 Ok::<_, Never>(Stream::new(told.count().map(|number| vec![number as u8; 1000])))
             })
-            .procedure("slowly", Handling::Pooled, |_, ()| {
-                let slowly = |number| {
-                    std::thread::sleep(Duration::from_millis(1));
-                    number
+            .procedure("three", Handling::Pooled, |call, ()| {
+                let call = call.clone();
+                let wait = move |number: &u64| {
+                    if *number == 3 {
+                        hold_until_cancelled(&call);
+                    }
                 };
-                Ok::<_, Never>(Stream::new(told.count().map(slowly)))
+                Ok::<_, Never>(Stream::new(told.count().inspect(wait)))
             })
             .procedure("add", Handling::Pooled, |_, (a, b): (u64, u64)| Ok::<_, Never>(a + b));
         builder.provider(0, service)
@@ -220,10 +215,10 @@ fn endless(told: &'static Told) -> impl Fn(Builder) -> Builder {
 fn a_dropped_stream_drops_its_iterator() {
     static TOLD: Told = Told::new();
     everywhere(endless(&TOLD), |client| {
-        for name in ["count", "slowly"] {
+        for name in ["count", "three"] {
             let count = client.procedure::<(), Stream<u64>, Never>("endless", 0, name);
             for taken in [0, 3, 3000] {
-                let taken = if name == "slowly" { taken.min(3) } else { taken };
+                let taken = if name == "three" { taken.min(3) } else { taken };
                 let dropped = TOLD.dropped.load(Ordering::Relaxed);
                 let mut items = count.call(&()).unwrap();
                 for number in 0..taken {
@@ -293,13 +288,15 @@ fn streams_of_one_connection_are_independent() {
 }
 
 /// Calls until the answer comes before the deadline.
+#[track_caller]
 fn call_in_time(count: &Procedure<(), Stream<u64>, Never>) -> Stream<u64> {
-    loop {
-        match count.call(&()) {
-            Ok(stream) => return stream,
-            Err(error) => assert!(matches!(error, CallError::Deadline { .. }), "{error}"),
+    wait_for("an answer before the deadline", || match count.call(&()) {
+        Ok(stream) => Some(stream),
+        Err(error) => {
+            assert!(matches!(error, CallError::Deadline { .. }), "{error}");
+            None
         }
-    }
+    })
 }
 
 #[test]
@@ -307,10 +304,9 @@ fn the_deadline_covers_the_stream() {
     static TOLD: Told = Told::new();
     everywhere(endless(&TOLD), |client| {
         let hasty = client.deadline(Duration::from_millis(100));
-        let slowly = hasty.procedure::<(), Stream<u64>, Never>("endless", 0, "slowly");
+        let three = hasty.procedure::<(), Stream<u64>, Never>("endless", 0, "three");
         let dropped = TOLD.dropped.load(Ordering::Relaxed);
-        // The deadline may pass before the answer arrives.
-        let error = slowly.call(&()).map_or_else(|error| error, |items| items.last().unwrap().unwrap_err());
+        let error = call_in_time(&three).last().unwrap().unwrap_err();
         assert!(matches!(error, CallError::Deadline { .. }), "{error}");
         wait_until("the drop", || TOLD.dropped.load(Ordering::Relaxed) > dropped);
         // A caller that does not read, and says nothing.
@@ -345,7 +341,7 @@ fn start(address: &str, serve: impl Fn(Builder) -> Builder) -> (Server, Client) 
     let builder = Server::builder().listen(address).unwrap().tokens(tokens()).pool(2);
     let server = serve(builder).start().unwrap();
     let address = server.addresses()[0].to_string();
-    let client = Client::to(address, credentials()).unwrap().deadline(Duration::from_secs(60)).connect().unwrap();
+    let client = connect(address, credentials());
     (server, client)
 }
 
@@ -357,20 +353,19 @@ fn a_server_that_shuts_down_ends_its_streams_first() {
         let below = client.procedure::<u64, Below, String>("numbers", 0, "below");
         let (_, mut items) = below.call(&100_000).unwrap();
         assert_eq!(items.next(), Some(Ok(0)));
+        assert_eq!(client.ping(1), Ok(1));
         std::thread::scope(|scope| {
-            let rest = scope.spawn(|| {
-                std::thread::sleep(Duration::from_millis(50));
-                items.map(Result::unwrap).eq(1..100_000)
-            });
-            server.shutdown(Instant::now() + Duration::from_secs(60)).unwrap();
-            assert!(rest.join().unwrap());
+            let shutdown = scope.spawn(|| server.shutdown(deadline()));
+            wait_until("the server shuts down", || client.ping(2) == Err(CallError::ShuttingDown));
+            assert!(items.map(Result::unwrap).eq(1..100_000));
+            assert_eq!(shutdown.join().unwrap(), Ok(()));
         });
         // A stream that is not read is left.
         let (server, client) = start(&address, endless(&TOLD));
         let count = client.procedure::<(), Stream<u64>, Never>("endless", 0, "count");
         let dropped = TOLD.dropped.load(Ordering::Relaxed);
         let items = count.call(&()).unwrap();
-        let left = server.shutdown(Instant::now() + Duration::from_millis(50)).unwrap_err();
+        let left = server.shutdown(soon()).unwrap_err();
         assert_eq!((left.count(), left.calls[0].procedure.as_str()), (1, "endless/0/count"));
         wait_until("the drop", || TOLD.dropped.load(Ordering::Relaxed) > dropped);
         let error = items.last().unwrap().unwrap_err();
@@ -391,7 +386,7 @@ fn a_server_in_turns_streams() {
         let (is_over, ended) = (AtomicBool::new(false), TOLD.dropped.load(Ordering::Relaxed));
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let client = Client::connect(&address, credentials()).unwrap();
+                let client = connect(&address, credentials());
                 let below = client.procedure::<u64, Below, String>("numbers", 0, "below");
                 let (_, items) = below.call(&100_000).unwrap();
                 assert!(items.map(Result::unwrap).eq(0..100_000));
@@ -400,7 +395,7 @@ fn a_server_in_turns_streams() {
                 assert_eq!(items.next(), Some(Ok(0)));
                 drop(items);
                 wait_until("the drop", || TOLD.dropped.load(Ordering::Relaxed) == 1 + ended);
-                let hasty = client.deadline(Duration::from_secs(1));
+                let hasty = client.deadline(Duration::from_millis(200));
                 let count = hasty.procedure::<(), Stream<u64>, Never>("endless", 0, "count");
                 let ended = TOLD.dropped.load(Ordering::Relaxed);
                 let items = call_in_time(&count);
@@ -408,11 +403,7 @@ fn a_server_in_turns_streams() {
                 drop(items);
                 is_over.store(true, Ordering::Relaxed);
             });
-            let until = Instant::now() + Duration::from_secs(60);
-            while !is_over.load(Ordering::Relaxed) {
-                turns.turn(Duration::from_millis(100));
-                assert!(Instant::now() < until, "the client did not end in a minute");
-            }
+            turn_until(&mut turns, "the client ends", || is_over.load(Ordering::Relaxed));
         });
     }
 }
@@ -438,9 +429,10 @@ fn a_handler_can_be_tested_by_itself() {
 /// A stream beside a long result outlives the task that awaited it.
 #[test]
 fn an_awaited_stream_goes_on() {
+    static TOLD: Told = Told::new();
     let serve = |builder: Builder| {
         let slow = |number: u64| {
-            std::thread::sleep(Duration::from_millis(2));
+            wait_until("the items before", || TOLD.received.load(Ordering::Relaxed) == number);
             number
         };
         let service = Service::new("slow").procedure("items", Handling::Pooled, move |_, limit: u64| {
@@ -452,6 +444,10 @@ fn an_awaited_stream_goes_on() {
         let items = client.procedure::<u64, (Stream<u64>, Vec<u8>), Never>("slow", 0, "items");
         let (stream, bytes) = crate::tasks::run(async { items.start(&50)?.await }).unwrap();
         assert_eq!(bytes.len(), 100_000);
-        assert!(stream.map(Result::unwrap).eq(0..50));
+        for (expected, item) in (0..).zip(stream) {
+            assert_eq!(item, Ok(expected));
+            TOLD.received.store(expected + 1, Ordering::Relaxed);
+        }
+        assert_eq!(TOLD.received.swap(0, Ordering::Relaxed), 50);
     });
 }

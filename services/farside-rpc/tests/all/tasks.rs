@@ -4,34 +4,35 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farside_rpc::server::Builder;
 use farside_rpc::{Call, CallError, Client, ConnectError, Handling, LinkEnd, Never, Ran, Server, Service};
 
-use crate::{credentials, everywhere, tokens, unique};
+use farside_testbed::{deadline, limit, wait_until};
 
-struct Unpark(Thread);
+use crate::{connect, credentials, everywhere, hold_until_cancelled, tokens, unique};
 
-impl Wake for Unpark {
+/// Tells the thread that runs a task to poll it.
+struct Wakes(mpsc::Sender<()>);
+
+impl Wake for Wakes {
     fn wake(self: Arc<Self>) {
-        self.0.unpark();
+        // A task that has ended may be woken.
+        let _ = self.0.send(());
     }
 }
 
-/// Runs a task on this thread, at most for a minute.
+/// Runs a task on this thread. It is polled when it is woken.
+#[track_caller]
 pub(crate) fn run<T>(task: impl Future<Output = T>) -> T {
-    let until = Instant::now() + Duration::from_secs(60);
-    let mut task = pin!(task);
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let (sender, wakes) = mpsc::channel();
+    let (mut task, waker) = (pin!(task), Waker::from(Arc::new(Wakes(sender))));
     loop {
         if let Poll::Ready(result) = task.as_mut().poll(&mut Context::from_waker(&waker)) {
             return result;
         }
-        let time_left = until.saturating_duration_since(Instant::now());
-        assert!(!time_left.is_zero(), "the task did not end in a minute");
-        std::thread::park_timeout(time_left);
+        wakes.recv_timeout(limit()).expect("the task is woken");
     }
 }
 
@@ -62,15 +63,13 @@ impl Future for Signal {
     }
 }
 
+#[track_caller]
 fn wait_for(counter: &AtomicU32, count: u32) {
-    let until = Instant::now() + Duration::from_secs(60);
-    while counter.load(Ordering::Relaxed) < count {
-        assert!(Instant::now() < until, "nothing happened in a minute");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_until("the counter has increased", || counter.load(Ordering::Relaxed) >= count);
 }
 
-fn echo() -> Service {
+/// The answers of `sleep` wait for `may_answer`: none overtakes the client's clock.
+fn echo(may_answer: &'static AtomicBool) -> Service {
     Service::new("echo")
         .procedure("inline", Handling::Inline, |_, number: u64| Ok::<_, String>(number))
         .procedure(
@@ -81,18 +80,16 @@ fn echo() -> Service {
             },
         )
         .procedure("bytes", Handling::Pooled, |_, count: u64| Ok::<_, Never>(vec![9_u8; count as usize]))
-        .procedure("sleep", Handling::Pooled, |call: &Call, (): ()| {
-            while !call.is_cancelled() {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            // The answer must not overtake the client's clock.
-            std::thread::sleep(Duration::from_millis(300));
+        .procedure("sleep", Handling::Pooled, move |call: &Call, (): ()| {
+            hold_until_cancelled(call);
+            wait_until("the answer may be sent", || may_answer.load(Ordering::Relaxed));
             Ok::<_, Never>(())
         })
 }
 
 fn with_echo(builder: Builder) -> Builder {
-    builder.provider(0, echo())
+    static MAY_ANSWER: AtomicBool = AtomicBool::new(true);
+    builder.provider(0, echo(&MAY_ANSWER))
 }
 
 #[test]
@@ -123,7 +120,7 @@ fn functions_get_results() {
         for number in 0..1000 {
             // As many as the server allows at once.
             if number >= 200 {
-                let (number, result) = results.recv_timeout(Duration::from_secs(60)).unwrap();
+                let (number, result) = results.recv_timeout(limit()).unwrap();
                 assert_eq!(result.is_ok(), number != 7);
             }
             let sender = sender.clone();
@@ -138,7 +135,7 @@ fn functions_get_results() {
             }));
         }
         for _ in 0..200 {
-            let (number, result) = results.recv_timeout(Duration::from_secs(60)).unwrap();
+            let (number, result) = results.recv_timeout(limit()).unwrap();
             assert_eq!(result.is_ok(), number != 7);
         }
     });
@@ -146,19 +143,17 @@ fn functions_get_results() {
 
 #[test]
 fn an_awaited_call_ends_at_its_deadline_and_with_its_server() {
-    let server = || {
-        let builder = Server::builder().listen("tcp://127.0.0.1:0").unwrap().tokens(tokens()).pool(2);
-        with_echo(builder).start().unwrap()
-    };
-    let first = server();
-    let client = Client::to(first.addresses()[0].to_string(), credentials()).unwrap();
-    let client = client.deadline(Duration::from_secs(60)).connect().unwrap();
+    static MAY_ANSWER: AtomicBool = AtomicBool::new(false);
+    let builder = Server::builder().listen("tcp://127.0.0.1:0").unwrap().tokens(tokens()).pool(2);
+    let first = builder.provider(0, echo(&MAY_ANSWER)).start().unwrap();
+    let client = connect(first.addresses()[0].to_string(), credentials());
     let hasty = client.deadline(Duration::from_millis(50));
     let sleep = hasty.procedure::<(), (), Never>("echo", 0, "sleep");
     for _ in 0..3 {
         let error = run(async { sleep.start(&())?.await }).unwrap_err();
         assert!(matches!(error, CallError::Deadline { .. }), "{error}");
     }
+    MAY_ANSWER.store(true, Ordering::Relaxed);
     let sleep = client.procedure::<(), (), Never>("echo", 0, "sleep");
     let (sender, results) = mpsc::channel();
     for _ in 0..3 {
@@ -173,7 +168,7 @@ fn an_awaited_call_ends_at_its_deadline_and_with_its_server() {
         [Err(lost), Err(CallError::ShuttingDown)].contains(&result)
     };
     for _ in 0..3 {
-        assert!(is_lost(results.recv_timeout(Duration::from_secs(60)).unwrap()));
+        assert!(is_lost(results.recv_timeout(limit()).unwrap()));
     }
     assert!(is_lost(run(last)));
 }
@@ -183,7 +178,7 @@ fn an_awaited_call_ends_at_its_deadline_and_with_its_server() {
 fn to_connect_holds_up_no_task() {
     let address = format!("shm:{}", unique("later"));
     let connect = |deadline| Client::to(&address, credentials()).unwrap().deadline(deadline).lazily();
-    let client = connect(Duration::from_secs(60));
+    let client = connect(limit());
     let echo = client.procedure::<u64, u64, String>("echo", 0, "pooled");
     let [awaited, waited, dropped] = [1, 2, 3].map(|number| echo.start(&number).unwrap());
     let (sender, results) = mpsc::channel();
@@ -191,13 +186,13 @@ fn to_connect_holds_up_no_task() {
     drop(dropped);
     let server = with_echo(Server::builder().listen(&address).unwrap().tokens(tokens())).start().unwrap();
     assert_eq!((run(awaited), waited.wait()), (Ok(1), Ok(2)));
-    assert_eq!(results.recv_timeout(Duration::from_secs(60)), Ok(Ok(4)));
+    assert_eq!(results.recv_timeout(limit()), Ok(Ok(4)));
     // The dropped one was not sent.
     let pooled = server.stats().into_iter().find(|stats| stats.name == "echo/0/pooled").unwrap();
     assert_eq!((pooled.done, pooled.refused), (3, 0));
     drop(server);
     // Where no server comes, the result says so.
-    let echo = connect(Duration::from_millis(300)).procedure::<u64, u64, String>("echo", 0, "pooled");
+    let echo = connect(Duration::from_millis(50)).procedure::<u64, u64, String>("echo", 0, "pooled");
     let error = run(echo.start(&5).unwrap()).unwrap_err();
     assert!(matches!(error, CallError::Connect(ConnectError::Absent { .. })), "{error}");
 }
@@ -289,9 +284,18 @@ fn async_handlers_occupy_no_thread_while_they_wait() {
         wait_for(&WAITING, waiting + 102);
         drop(abandoned);
         wait_for(&DROPPED, dropped + 2);
-        // So is one whose deadline passes, although its client says nothing.
-        let hasty = client.deadline(Duration::from_millis(500)).procedure::<(), (), Never>("tasks", 0, "stuck");
-        let silent = hasty.start(&()).unwrap();
+        // So is one whose deadline passes, although its client says nothing. On a busy machine, the
+        // deadline may pass before the handler begins.
+        let hasty = client.deadline(Duration::from_millis(200)).procedure::<(), (), Never>("tasks", 0, "stuck");
+        let refused = || client.stats().unwrap().into_iter().find(|one| one.name == "tasks/0/stuck").unwrap().refused;
+        let silent = farside_testbed::wait_for("a call that begins", || {
+            let (waiting, refused_before) = (WAITING.load(Ordering::Relaxed), refused());
+            let silent = hasty.start(&()).ok()?;
+            let has_begun =
+                || WAITING.load(Ordering::Relaxed) > waiting || DROPPED.load(Ordering::Relaxed) > dropped + 2;
+            wait_until("the call begins or is refused", || has_begun() || refused() > refused_before);
+            has_begun().then_some(silent)
+        });
         wait_for(&DROPPED, dropped + 3);
         assert!(silent.wait().is_err());
     });
@@ -312,13 +316,12 @@ fn a_shutdown_waits_for_async_handlers() {
     });
     let name = format!("shm:{}", unique("async"));
     let server = Server::builder().listen(&name).unwrap().provider(0, service).pool(1).start().unwrap();
-    let client = Client::connect(&name, farside_rpc::Credentials::own_user()).unwrap();
+    let client = connect(&name, farside_rpc::Credentials::own_user());
     let call = client.procedure::<(), u64, Never>("tasks", 0, "wait").start(&()).unwrap();
-    while STARTED.load(Ordering::Relaxed) == 0 {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    let shutdown = std::thread::spawn(move || server.shutdown(Instant::now() + Duration::from_secs(60)));
-    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(client.ping(1), Ok(1));
+    wait_for(&STARTED, 1);
+    let shutdown = std::thread::spawn(move || server.shutdown(deadline()));
+    wait_until("the server shuts down", || client.ping(2) == Err(CallError::ShuttingDown));
     assert!(!shutdown.is_finished());
     signal.set();
     assert_eq!(call.wait(), Ok(5));
@@ -329,46 +332,31 @@ fn a_shutdown_waits_for_async_handlers() {
 /// deadline.
 #[test]
 fn calls_of_a_handler_inherit_its_deadline() {
+    static MAY_ANSWER: AtomicBool = AtomicBool::new(false);
     let name = format!("shm:{}", unique("inner"));
     let inner = with_echo(Server::builder().listen(&name).unwrap().pool(1)).start().unwrap();
-    let connect = Client::to(&name, farside_rpc::Credentials::own_user()).unwrap();
-    let other = connect.deadline(Duration::from_secs(600)).connect().unwrap();
+    let other = connect(&name, farside_rpc::Credentials::own_user()).deadline(Duration::from_secs(86_400));
     let (sender, ends) = mpsc::channel();
     let outer = Service::new("outer").procedure("ask", Handling::Pooled, move |_, (): ()| {
-        let begin = Instant::now();
         let result = other.procedure::<(), (), Never>("echo", 0, "sleep").call(&());
-        sender.send((result.map_err(|error| error.to_string()), begin.elapsed())).unwrap();
+        sender.send(result).unwrap();
         // The answer must not overtake the client's clock.
-        std::thread::sleep(Duration::from_millis(300));
+        wait_until("the answer may be sent", || MAY_ANSWER.load(Ordering::Relaxed));
         Ok::<_, Never>(())
     });
     let name = format!("shm:{}", unique("outer"));
     let server = Server::builder().listen(&name).unwrap().provider(0, outer).pool(1).start().unwrap();
-    let client = Client::connect(&name, farside_rpc::Credentials::own_user()).unwrap();
-    let hasty = client.deadline(Duration::from_secs(1));
-    assert!(hasty.procedure::<(), (), Never>("outer", 0, "ask").call(&()).is_err());
-    let (result, took) = ends.recv_timeout(Duration::from_secs(60)).unwrap();
-    let error = result.unwrap_err();
-    assert!(error.contains("deadline"), "{error}");
-    assert!(took < Duration::from_secs(60), "it took {took:?}");
+    let hasty = connect(&name, farside_rpc::Credentials::own_user()).deadline(Duration::from_millis(200));
+    let ask = hasty.procedure::<(), (), Never>("outer", 0, "ask");
+    // On a busy machine, the deadline may pass before the handler begins.
+    let ended = farside_testbed::wait_for("a handler that begins", || {
+        MAY_ANSWER.store(false, Ordering::Relaxed);
+        assert!(ask.call(&()).is_err());
+        MAY_ANSWER.store(true, Ordering::Relaxed);
+        ends.try_recv().ok()
+    });
+    assert!(matches!(ended, Err(CallError::Deadline { .. } | CallError::Cancelled)), "{ended:?}");
     drop((server, inner));
-}
-
-/// One thread connects in vain; another's short deadline passes meanwhile.
-#[test]
-fn a_thread_that_connects_does_not_hold_up_others() {
-    // It accepts, and says nothing.
-    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = format!("tcp://{}", silent.local_addr().unwrap());
-    let client = Client::to(address, credentials()).unwrap().deadline(Duration::from_secs(3)).lazily();
-    let patient = client.clone();
-    let first = std::thread::spawn(move || patient.ping(1));
-    std::thread::sleep(Duration::from_millis(50));
-    let error = client.deadline(Duration::from_millis(50)).ping(2).unwrap_err();
-    assert!(matches!(error, CallError::Connect(_)), "{error}");
-    assert!(!first.is_finished());
-    drop(silent);
-    assert!(first.join().unwrap().is_err());
 }
 
 /// A handler that is woken again and again lets others run: on the only thread of a pool, and in
@@ -393,7 +381,7 @@ fn a_handler_that_wakes_itself_takes_turns() {
             })
     };
     let check = |name: &str| {
-        let client = Client::connect(name, farside_rpc::Credentials::own_user()).unwrap();
+        let client = connect(name, farside_rpc::Credentials::own_user());
         let until = client.procedure::<(), u64, Never>("tasks", 0, "until");
         let call = until.start(&()).unwrap();
         client.procedure::<(), (), Never>("tasks", 0, "set").call(&()).unwrap();
@@ -441,10 +429,10 @@ fn handlers_that_wait_end_with_their_server() {
     });
     let name = format!("shm:{}", unique("ends"));
     let server = Server::builder().listen(&name).unwrap().provider(0, service).pool(1).start().unwrap();
-    let client = Client::connect(&name, farside_rpc::Credentials::own_user()).unwrap();
+    let client = connect(&name, farside_rpc::Credentials::own_user());
     let wait = client.procedure::<(), (), Never>("tasks", 0, "wait");
     let calls = [(); 3].map(|()| wait.start(&()).unwrap());
-    (0..3).for_each(|_| begun.recv_timeout(Duration::from_secs(60)).unwrap());
+    (0..3).for_each(|_| begun.recv_timeout(limit()).unwrap());
     drop(server);
     wait_for(&DROPPED, 3);
     for call in calls {
@@ -452,4 +440,27 @@ fn handlers_that_wait_end_with_their_server() {
         assert!(matches!(lost, CallError::Lost { .. } | CallError::Cancelled), "{lost}");
     }
     drop(never);
+}
+
+mod timing {
+    use std::thread;
+
+    use super::*;
+
+    /// One thread connects in vain; another's short deadline passes meanwhile.
+    #[test]
+    fn a_thread_that_connects_does_not_hold_up_others() {
+        // It accepts, and says nothing.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("tcp://{}", silent.local_addr().unwrap());
+        let client = Client::to(address, credentials()).unwrap().deadline(Duration::from_secs(3)).lazily();
+        let patient = client.clone();
+        let first = thread::spawn(move || patient.ping(1));
+        thread::sleep(Duration::from_millis(50));
+        let error = client.deadline(Duration::from_millis(50)).ping(2).unwrap_err();
+        assert!(matches!(error, CallError::Connect(_)), "{error}");
+        assert!(!first.is_finished());
+        drop(silent);
+        assert!(first.join().unwrap().is_err());
+    }
 }

@@ -2,7 +2,6 @@
 
 use super::*;
 
-const LONG: Duration = Duration::from_secs(60);
 const PROOF: [u8; PROOF_BYTES] = [7; PROOF_BYTES];
 
 fn provider() -> String {
@@ -15,7 +14,7 @@ fn listener() -> Listener {
 }
 
 fn wait() -> Wait<'static> {
-    Wait { deadline: Instant::now() + LONG, is_wanted: &|| true }
+    Wait { deadline: farside_testbed::deadline(), is_wanted: &|| true }
 }
 
 fn thread() -> Waiter<'static> {
@@ -34,8 +33,8 @@ fn pair() -> [Connection; 2] {
     let mut listener = listener();
     let address = listener.address();
     std::thread::scope(|scope| {
-        let client =
-            scope.spawn(move || Connection::connect(&provider(), address, &PROOF, Instant::now() + LONG).unwrap());
+        let client = scope
+            .spawn(move || Connection::connect(&provider(), address, &PROOF, farside_testbed::deadline()).unwrap());
         let request = listener.next(&Waker::new().unwrap()).unwrap();
         assert_eq!(request.proof(), Some(&PROOF));
         let server = request.open().unwrap();
@@ -86,9 +85,9 @@ fn bytes_are_read_and_written() {
         assert_eq!((&found[..10], &found[23..]), (&b"0123456789"[..], &b"written"[..]));
         drop(slot);
         // The thread that makes progress may be the one that drops it.
-        let until = Instant::now() + LONG;
+        let until = farside_testbed::deadline();
         while Arc::strong_count(&kept) > 1 {
-            assert!(Instant::now() < until, "it is kept after its transfers");
+            assert!(!farside_testbed::is_past(until), "it is kept after its transfers");
             std::thread::yield_now();
         }
         assert_eq!(other.moved_bytes(), 1020);
@@ -102,7 +101,7 @@ fn all_slots_are_used_at_once_and_again() {
     let shown = client.register(memory, false).unwrap().unwrap();
     for _ in 0..5 {
         let mut slots: Vec<_> = (0..SLOTS).map(|_| ready(server.slot(thread())).unwrap()).collect();
-        let now = Wait { deadline: Instant::now(), is_wanted: &|| true };
+        let now = Wait { deadline: farside_testbed::now(), is_wanted: &|| true };
         assert_eq!(ready(server.slot(Waiter::Thread(now))).unwrap_err(), TransferEnd::Deadline);
         let unwanted = Waiter::Thread(Wait { is_wanted: &|| false, ..wait() });
         assert_eq!(ready(server.slot(unwanted)).unwrap_err(), TransferEnd::Unwanted);
@@ -130,7 +129,7 @@ fn tasks_are_woken() {
     let woken = Arc::new(Woken(Mutex::new(false), Condvar::new()));
     let task = Task::from(woken.clone());
     let wait_until_woken = || {
-        let found = woken.1.wait_timeout_while(woken.0.lock().unwrap(), LONG, |woken| !*woken);
+        let found = woken.1.wait_timeout_while(woken.0.lock().unwrap(), farside_testbed::limit(), |woken| !*woken);
         let (mut woken, timeout) = found.unwrap();
         assert!(!timeout.timed_out());
         *woken = false;
@@ -221,7 +220,8 @@ fn memories_are_bounded() {
 fn a_client_that_is_rejected_learns_it() {
     let mut listener = listener();
     let address = listener.address();
-    let client = std::thread::spawn(move || Connection::connect(&provider(), address, &PROOF, Instant::now() + LONG));
+    let client =
+        std::thread::spawn(move || Connection::connect(&provider(), address, &PROOF, farside_testbed::deadline()));
     let request = listener.next(&Waker::new().unwrap()).unwrap();
     listener.reject(request);
     let error = client.join().unwrap().unwrap_err().to_string();
@@ -246,7 +246,8 @@ fn bytes_of_a_stranger_are_no_request() {
     let address = listener.address();
     let mut strangers: Vec<_> = (0..20).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
     strangers.iter_mut().for_each(|stranger| stranger.write_all(&[0xff; 500]).unwrap());
-    let client = std::thread::spawn(move || Connection::connect(&provider(), address, &PROOF, Instant::now() + LONG));
+    let client =
+        std::thread::spawn(move || Connection::connect(&provider(), address, &PROOF, farside_testbed::deadline()));
     let request = listener.next(&Waker::new().unwrap()).unwrap();
     assert_eq!(request.proof(), Some(&PROOF));
     let server = request.open().unwrap();

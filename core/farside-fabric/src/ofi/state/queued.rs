@@ -79,8 +79,6 @@ fn look_up(engine: &Engine, key: RemoteKey) -> Result<Reached, FabricError> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
-
     use super::*;
     use crate::ofi::pool::tests::{BYTES, finish, pair};
     use crate::queue::{Span, TransferKind};
@@ -97,7 +95,7 @@ mod tests {
         let attached = ends[0].attach(region.key()).unwrap();
         finish(&mut ends, &attached);
         let memory = ends[0].starter();
-        memory.as_remote().put(0, &[7; 8], Instant::now()).unwrap();
+        memory.as_remote().put(0, &[7; 8], farside_testbed::now()).unwrap();
         let (id, _, frontier) = ends[0].open_queue(ProcessId::new(1), 16).unwrap();
         for number in 0..3 {
             let local = Span::new(&memory, 0, 8).unwrap();
@@ -135,9 +133,9 @@ mod tests {
         assert!(matches!(refused, Err(FabricError::QueueFull { .. })), "{refused:?}");
         ends[0].close_queue(id);
         assert_eq!((ends[0].queues.count(), ends[0].queues.under_way(id)), (1, limits.depth));
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = farside_testbed::deadline();
         while ends[0].queues.count() > 0 {
-            assert!(Instant::now() < deadline, "the queue has not ended by the deadline");
+            assert!(!farside_testbed::is_past(deadline), "the queue has not ended by the deadline");
             ends.iter_mut().for_each(|end| {
                 end.progress();
             });

@@ -4,7 +4,7 @@ use std::collections::{HashSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use farside_fabric::emulated::{Engine, Limits, Registration};
 use farside_fabric::{
@@ -168,7 +168,7 @@ impl Transport for End {
         let asked = loop {
             let mut state = self.lock();
             match state.engine.attach(key) {
-                Err(FabricError::QueueFull { .. }) if Instant::now() >= deadline => return Err(late()),
+                Err(FabricError::QueueFull { .. }) if farside_testbed::is_past(deadline) => return Err(late()),
                 Err(FabricError::QueueFull { .. }) => {}
                 asked => {
                     self.flush(&mut state);
@@ -177,7 +177,7 @@ impl Transport for End {
             }
             drop(state);
             self.progress();
-            thread::sleep(Duration::from_micros(100));
+            thread::yield_now();
         };
         match asked.wait(self, key.process, deadline) {
             Ok(_) => Ok(self.region(key)),

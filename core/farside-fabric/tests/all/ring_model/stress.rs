@@ -2,7 +2,7 @@
 
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use farside_fabric::ring::{
     Header, MappedChunk, MappedControl, Next, Receiver, RingMemory, RunEnd, Sender, as_record_words,
@@ -11,7 +11,6 @@ use farside_sys::racy;
 
 use crate::ring_model::memory::{Mapped, Source, payload_word};
 
-const RECORDS: u64 = 2 << 20;
 const RECORDS_PER_TURN: usize = 100;
 const PAYLOAD_WORDS_MAX: u64 = 31;
 const FIRST_CHUNK_BYTES: [usize; 2] = [512, 256];
@@ -23,8 +22,8 @@ struct Patience(Option<Instant>);
 
 impl Patience {
     fn pause(&mut self) {
-        let since = *self.0.get_or_insert_with(Instant::now);
-        assert!(since.elapsed() < Duration::from_secs(100), "the other side is stuck");
+        let give_up = *self.0.get_or_insert_with(farside_testbed::deadline);
+        assert!(!farside_testbed::is_past(give_up), "the other side is stuck");
         thread::yield_now();
     }
 }
@@ -36,9 +35,9 @@ fn payload_words(sequence: u64) -> usize {
     (if draw & 7 == 0 { draw >> 8 & PAYLOAD_WORDS_MAX } else { draw >> 8 & 3 }) as usize
 }
 
-fn send(sender: &mut Sender<MappedChunk, MappedControl>, grants: &mpsc::Receiver<MappedChunk>) {
+fn send(sender: &mut Sender<MappedChunk, MappedControl>, records: u64, grants: &mpsc::Receiver<MappedChunk>) {
     let mut sequence = 0;
-    while sequence < RECORDS {
+    while sequence < records {
         let bytes = 8 + payload_words(sequence) * 8;
         let mut patience = Patience::default();
         let offset = loop {
@@ -58,16 +57,16 @@ fn send(sender: &mut Sender<MappedChunk, MappedControl>, grants: &mpsc::Receiver
             sequence += 1;
             continue;
         }
-        let mut records = Vec::new();
+        let mut batch = Vec::new();
         for _ in 0..=payload_word(sequence, 1) % 40 {
             let record = record(sequence);
-            if size_of_val(&*records) + size_of_val(&*record) > sender.room() || sequence == RECORDS {
+            if size_of_val(&*batch) + size_of_val(&*record) > sender.room() || sequence == records {
                 break;
             }
-            records.extend(record);
+            batch.extend(record);
             sequence += 1;
         }
-        sender.publish_records(Header::from_word(records[0]), as_record_words(&records[1..]));
+        sender.publish_records(Header::from_word(batch[0]), as_record_words(&batch[1..]));
     }
 }
 
@@ -79,13 +78,14 @@ fn record(sequence: u64) -> Vec<u64> {
 
 fn receive(
     receiver: &mut Receiver<MappedChunk, MappedControl>,
+    records: u64,
     mut to_grant: Vec<MappedChunk>,
     grants: &mpsc::Sender<MappedChunk>,
 ) {
-    let grant_every = RECORDS / (to_grant.len() as u64 + 1);
+    let grant_every = records / (to_grant.len() as u64 + 1);
     let (mut sequence, mut granted) = (0, 0);
     let mut patience = Patience::default();
-    while sequence < RECORDS {
+    while sequence < records {
         let before = sequence;
         let run = |header: Header, payload: *const u8, end: *const u8| {
             check_record(sequence, header, payload, end);
@@ -108,7 +108,7 @@ fn receive(
         }
     }
     assert_eq!(receiver.peek(), Ok(Next::Empty));
-    assert_eq!(sequence, RECORDS);
+    assert_eq!(sequence, records);
 }
 
 fn check_record(sequence: u64, header: Header, payload: *const u8, end: *const u8) {
@@ -123,7 +123,8 @@ fn check_record(sequence: u64, header: Header, payload: *const u8, end: *const u
 }
 
 #[test]
-fn two_million_records_pass_between_two_threads_while_the_ring_grows() {
+fn many_records_pass_between_two_threads_while_the_ring_grows() {
+    let records = farside_testbed::scaled(200_000);
     let mut memory = Mapped::new(64 << 10);
     let control = memory.control();
     let first: Vec<_> = FIRST_CHUNK_BYTES.map(|bytes| memory.chunk(bytes)).into();
@@ -132,8 +133,8 @@ fn two_million_records_pass_between_two_threads_while_the_ring_grows() {
     let mut receiver = Receiver::new(control, first);
     let (grants, granted) = mpsc::channel();
     thread::scope(|scope| {
-        scope.spawn(move || receive(&mut receiver, to_grant, &grants));
-        send(&mut sender, &granted);
+        scope.spawn(move || receive(&mut receiver, records, to_grant, &grants));
+        send(&mut sender, records, &granted);
     });
     granted.try_iter().for_each(|chunk| sender.grant(chunk));
     assert_eq!(sender.chunk_count(), FIRST_CHUNK_BYTES.len() + GRANTED_CHUNK_BYTES.len());

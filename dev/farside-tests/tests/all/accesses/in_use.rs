@@ -124,5 +124,5 @@ fn are_protected_over_libfabric() {
 
 #[test]
 fn are_protected_in_the_simulator() {
-    simulated(20, 3, all);
+    simulated(2, 3, all);
 }

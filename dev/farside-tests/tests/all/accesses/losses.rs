@@ -4,17 +4,17 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use crate::support::{spread, verdict};
 use farside::prelude::*;
 use farside::{Error, Simulation};
+use farside_testbed::scaled;
 
 use super::support::{Blind, report, serve, word};
-
-use crate::support::only;
 
 /// A lost process's last accesses conflict with nothing after the loss. The others go on.
 #[test]
 fn accesses_of_a_lost_process_are_dropped() {
-    for seed in 0..10 {
+    for seed in 0..scaled(10) {
         let well = AtomicU32::new(0);
         let simulation = Simulation::new(3, 1, seed).check_accesses(true);
         let simulated = simulation.kill(ProcessId::new(1), Duration::from_millis(5)).run(|me| {
@@ -50,7 +50,7 @@ fn accesses_of_a_lost_process_are_dropped() {
 /// A process is killed at any moment while others ask it.
 #[test]
 fn asking_a_killed_process_is_an_error() {
-    for seed in 0..20 {
+    for seed in spread(20) {
         let simulation = Simulation::new(3, 1, seed).check_accesses(true);
         let simulation = simulation.kill(ProcessId::new(2), Duration::from_micros(200 + 37 * seed));
         let told = AtomicU32::new(0);
@@ -73,44 +73,44 @@ fn asking_a_killed_process_is_an_error() {
     }
 }
 
-/// The owner of the memory is stopped. An access fails at the deadline and succeeds later.
-#[test]
-fn asking_a_stopped_process_has_a_deadline() {
-    let job = farside::job().processes(3).check_accesses(true).force_fabric("shm".parse().unwrap());
-    let test = "accesses::losses::asking_a_stopped_process_has_a_deadline";
-    let job = job.entry(only(test)).quiet_stdout();
-    let verdict = job.deadline(Duration::from_secs(3)).time_limit(Duration::from_secs(60)).run(|me| {
-        let root = WorkerId::new(0);
-        let processes = me.gather(root, std::process::id())?;
-        let at = word(1, 0);
-        if let Some(processes) = processes {
-            at.put(me, 1)?;
-            signal("-STOP", processes[1]);
-            // The process may run for a moment after the signal.
-            let begun = me.now();
-            let mut late = at.put(me, 2);
-            while late.is_ok() && me.now() - begun < Duration::from_secs(20) {
-                late = at.put(me, 2);
-            }
-            signal("-CONT", processes[1]);
-            assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
-            at.put(me, 3)?;
-            assert_eq!(at.get(me)?, 3);
-        }
-        // The deadline of a call covers the time of the stop.
-        me.call(root, (), |_, ()| ())?;
-        if me.id() == root {
-            return me.wait_while_serving(|| me.counters().executed >= 3);
-        }
-        Ok(())
-    });
-    if std::env::var_os("FARSIDE_LAUNCHER").is_some() {
-        std::process::exit(verdict.is_err().into());
-    }
-    verdict.unwrap();
-}
+mod timing {
+    use super::*;
 
-fn signal(which: &str, process: u32) {
-    let sent = Command::new("kill").args([which, &process.to_string()]).status().expect("there is such a command");
-    assert!(sent.success());
+    /// The owner of the memory is stopped. An access fails at the deadline and succeeds later.
+    #[test]
+    fn asking_a_stopped_process_has_a_deadline() {
+        let job = farside::job().processes(3).check_accesses(true).force_fabric("shm".parse().unwrap());
+        let test = "accesses::losses::timing::asking_a_stopped_process_has_a_deadline";
+        let verdict = verdict(test, job.deadline(Duration::from_secs(3)), |me| {
+            let root = WorkerId::new(0);
+            let processes = me.gather(root, std::process::id())?;
+            let at = word(1, 0);
+            if let Some(processes) = processes {
+                at.put(me, 1)?;
+                signal("-STOP", processes[1]);
+                // The process may run for a moment after the signal.
+                let begun = me.now();
+                let mut late = at.put(me, 2);
+                while late.is_ok() && me.now() - begun < Duration::from_secs(20) {
+                    late = at.put(me, 2);
+                }
+                signal("-CONT", processes[1]);
+                assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
+                at.put(me, 3)?;
+                assert_eq!(at.get(me)?, 3);
+            }
+            // The deadline of a call covers the time of the stop.
+            me.call(root, (), |_, ()| ())?;
+            if me.id() == root {
+                return me.wait_while_serving(|| me.counters().executed >= 3);
+            }
+            Ok(())
+        });
+        verdict.unwrap();
+    }
+
+    fn signal(which: &str, process: u32) {
+        let sent = Command::new("kill").args([which, &process.to_string()]).status().expect("there is such a command");
+        assert!(sent.success());
+    }
 }

@@ -1,6 +1,5 @@
 //! Programs whose accesses are ordered. The checker reports nothing.
 
-use crate::support::room;
 use farside::global::GlobalError;
 use std::sync::Mutex;
 
@@ -11,6 +10,8 @@ use farside::{
 };
 
 use super::support::{Blind, Body, by_processes, serve, simulated, word};
+
+use crate::support::room;
 
 /// All workers write, meet, read what another wrote, and meet again.
 fn by_barriers(me: &Worker) -> Result<()> {
@@ -348,7 +349,7 @@ fn pass_over_libfabric() {
 
 #[test]
 fn pass_in_the_simulator() {
-    simulated(20, 3, all);
+    simulated(2, 3, all);
 }
 
 #[test]

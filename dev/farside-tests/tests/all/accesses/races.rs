@@ -201,5 +201,5 @@ fn are_found_among_threads_of_a_process() {
 
 #[test]
 fn are_found_in_the_simulator() {
-    simulated(20, 3, all);
+    simulated(2, 3, all);
 }

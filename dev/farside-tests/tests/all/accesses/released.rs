@@ -1,11 +1,12 @@
 //! Accesses to released memory.
 
-use crate::support::room;
 use farside::memory::MemoryError;
 use farside::prelude::*;
 use farside::{AccessConflict, AccessKind, GlobalPtr, Order, RemoteMemory, Result};
 
 use super::support::{Blind, Body, by_processes, report, simulated};
+
+use crate::support::room;
 
 const ROOT: WorkerId = WorkerId::new(0);
 const BYTES: u64 = 512;
@@ -148,5 +149,5 @@ fn is_found_over_libfabric() {
 
 #[test]
 fn is_found_in_the_simulator() {
-    simulated(20, 3, all);
+    simulated(2, 3, all);
 }

@@ -2,13 +2,12 @@
 
 use farside::prelude::*;
 use farside::{AccessConflict, GlobalAddress, Handle, LogGp, Order, Result, SimOptions, Simulation};
+use farside_testbed::{limit, scaled};
 
 use super::support::{Blind, by_processes, report};
 
 /// Enough bytes that an operation is still under way when others look.
 const BYTES: usize = 16 << 20;
-/// Attempts to find an operation under way.
-const ROUNDS_MAX: u32 = 100;
 
 const STARTER: WorkerId = WorkerId::new(0);
 const OTHER: WorkerId = WorkerId::new(1);
@@ -57,8 +56,10 @@ fn conflicts(me: &Worker, used: Used) -> Result<Vec<AccessConflict>> {
 /// conflict until worker 0 has waited for it and announced that.
 fn are_under_way(me: &Worker, used: Used) -> Result<()> {
     let blind = Blind::new(me)?;
-    for round in 0..ROUNDS_MAX {
-        let step = u64::from(8 * round);
+    let end = me.now() + limit();
+    for round in 0.. {
+        assert!(me.now() < end, "nothing was under way, {round} times");
+        let step = 8 * round;
         let mut seen = false;
         if me.id() == STARTER {
             let handle = start(me, used)?;
@@ -87,10 +88,10 @@ fn are_under_way(me: &Worker, used: Used) -> Result<()> {
             blind.reach(me, step + 3)?;
         }
         if me.broadcast(OTHER, (me.id() == OTHER).then_some(seen))? {
-            return Ok(());
+            break;
         }
     }
-    panic!("nothing was under way, {ROUNDS_MAX} times");
+    Ok(())
 }
 
 fn all(me: &Worker) -> Result<()> {
@@ -119,7 +120,7 @@ fn are_protected_over_libfabric() {
 
 #[test]
 fn are_protected_in_the_simulator() {
-    for seed in 0..4 {
+    for seed in 0..scaled(4) {
         // A network on which these bytes take a while.
         let options = SimOptions { network: LogGp::FDR, ..SimOptions::default() };
         let simulation = Simulation::new(3, 1, seed).options(options).check_accesses(true);

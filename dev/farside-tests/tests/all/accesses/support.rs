@@ -1,19 +1,15 @@
 //! Checked jobs, and a counter that orders accesses without the knowledge of the checker.
 
-use crate::support::room;
-use std::process::exit;
 use std::time::Duration;
 
 use farside::RemoteRegion;
 use farside::prelude::*;
 use farside::{AccessConflict, GlobalAddress, GlobalPtr, Result, Simulation};
+use farside_testbed::{limit, scaled};
 
-use crate::support::{is_over_missing_libfabric, only};
+use crate::support::{is_over_missing_libfabric, room, verdict};
 
 pub(crate) type Body = fn(&Worker) -> Result<()>;
-
-/// The longest time that any step may take.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Runs a checked job whose processes reach this call by running the test of this name.
 pub(crate) fn by_processes(test: &str, fabric: &str, processes: u32, threads: u32, body: Body) {
@@ -22,17 +18,12 @@ pub(crate) fn by_processes(test: &str, fabric: &str, processes: u32, threads: u3
     }
     let job = farside::job().processes(processes).threads_per_process(threads).check_accesses(true);
     let job = job.pool_threads(2).force_fabric(fabric.parse().unwrap());
-    let arguments = only(test);
-    let verdict = job.entry(arguments).quiet_stdout().time_limit(Duration::from_secs(60)).run(body);
-    if std::env::var_os("FARSIDE_LAUNCHER").is_some() {
-        exit(verdict.is_err().into());
-    }
-    verdict.unwrap();
+    verdict(test, job, body).unwrap();
 }
 
-/// Runs a checked job in the simulator, once for each seed below `seeds`.
+/// Runs a checked job in the simulator, once for each seed below `seeds` times the depth.
 pub(crate) fn simulated(seeds: u64, processes: u32, body: Body) {
-    for seed in 0..seeds {
+    for seed in 0..scaled(seeds) {
         let simulation = Simulation::new(processes, 1, seed).check_accesses(true).pool_threads(2);
         if let Err(error) = simulation.run(body).unwrap().verdict {
             panic!("seed {seed}: {error}");
@@ -40,13 +31,10 @@ pub(crate) fn simulated(seeds: u64, processes: u32, body: Body) {
     }
 }
 
-/// Lets a moment pass, real or simulated.
+/// Lets a simulated moment pass, or other threads run.
 pub(crate) fn take_time(me: &Worker) {
     me.charge(Duration::from_micros(5));
-    let other = me.process_of(me.neighbor(me.threads_per_process()));
-    if me.is_mapped(GlobalAddress::starter(other, 0)).is_ok_and(|mapped| mapped) {
-        std::thread::sleep(Duration::from_micros(50));
-    }
+    std::thread::yield_now();
 }
 
 /// Lets a moment pass and makes progress.
@@ -91,12 +79,12 @@ impl Blind {
 
     /// Advances the counter to a step.
     pub(crate) fn reach(&self, me: &Worker, step: u64) -> Result<()> {
-        Ok(self.region.put(self.offset, &step.to_ne_bytes(), me.now() + PATIENCE)?)
+        Ok(self.region.put(self.offset, &step.to_ne_bytes(), me.now() + limit())?)
     }
 
     /// Waits until another worker has reached a step. Makes no progress, so no call runs here.
     pub(crate) fn wait_for(&self, me: &Worker, step: u64) -> Result<()> {
-        let deadline = me.now() + PATIENCE;
+        let deadline = me.now() + limit();
         loop {
             if self.is_at(me, step) {
                 return Ok(());
@@ -108,7 +96,7 @@ impl Blind {
 
     pub(crate) fn is_at(&self, me: &Worker, step: u64) -> bool {
         let mut now = [0; 8];
-        self.region.get(self.offset, &mut now, me.now() + PATIENCE).expect("the memory is there");
+        self.region.get(self.offset, &mut now, me.now() + limit()).expect("the memory is there");
         u64::from_ne_bytes(now) >= step
     }
 }

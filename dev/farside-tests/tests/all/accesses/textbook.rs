@@ -380,12 +380,16 @@ fn is_found_by_processes() {
     by_processes("accesses::textbook::is_found_by_processes", "shm", 3, 1, all);
 }
 
-#[test]
-fn is_found_over_libfabric() {
-    by_processes("accesses::textbook::is_found_over_libfabric", "ofi:tcp", 3, 1, all);
+mod deep {
+    use super::*;
+
+    #[test]
+    fn is_found_over_libfabric() {
+        by_processes("accesses::textbook::deep::is_found_over_libfabric", "ofi:tcp", 3, 1, all);
+    }
 }
 
 #[test]
 fn is_found_in_the_simulator() {
-    simulated(5, 3, all);
+    simulated(1, 3, all);
 }

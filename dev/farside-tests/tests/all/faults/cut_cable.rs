@@ -27,17 +27,21 @@ fn is_survived(program: &str) {
     }
 }
 
-#[test]
-fn pipes_are_cut() {
-    is_survived("faults::pipes::program");
-}
+mod deep {
+    use super::is_survived;
 
-#[test]
-fn heaps_are_cut_off() {
-    is_survived("faults::heaps::program");
-}
+    #[test]
+    fn pipes_are_cut() {
+        is_survived("faults::pipes::program");
+    }
 
-#[test]
-fn locks_are_cut_off() {
-    is_survived("faults::locks::program");
+    #[test]
+    fn heaps_are_cut_off() {
+        is_survived("faults::heaps::program");
+    }
+
+    #[test]
+    fn locks_are_cut_off() {
+        is_survived("faults::locks::program");
+    }
 }

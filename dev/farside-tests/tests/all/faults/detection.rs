@@ -1,14 +1,15 @@
 //! Every wait for a process that dies ends with an error.
 
 use std::cell::Cell;
-use std::time::Duration;
 
 use farside::prelude::*;
 use farside::{Error, ProcessEnd, Result};
+use farside_testbed::{limit, wait_until};
 
-use crate::support::{failure, is_launched, take_notes, verdict, write_note};
+use crate::support::{announce_wait, failure, is_launched, see_it_wait, take_notes, verdict, write_note};
 
-const BEFORE_DEATH: Duration = Duration::from_millis(100);
+/// The number that a process adds to its own as the author of another note: that it waits.
+const WAITS: u32 = 3;
 
 thread_local! {
     /// The doomed process has said that it makes no more progress.
@@ -19,7 +20,7 @@ thread_local! {
 /// are in `wait`, which must fail.
 fn is_told(test: &str, wait: impl Fn(&Worker, WorkerId) -> Result<()> + Send + Sync) {
     // A wait that misses the loss ends with another error.
-    let job = farside::job().processes(3).deadline(Duration::from_secs(20)).queue_cap_bytes(64 << 10);
+    let job = farside::job().processes(3).queue_cap_bytes(64 << 10);
     let verdict = verdict(test, job, |me| {
         let doomed = WorkerId::new(1);
         if me.id() == doomed {
@@ -31,11 +32,12 @@ fn is_told(test: &str, wait: impl Fn(&Worker, WorkerId) -> Result<()> + Send + S
             for other in others {
                 me.call(other, (), |_, ()| BEGUN.set(true))?;
             }
-            // The others should have fallen asleep in their wait. The test holds if they have not.
-            std::thread::sleep(BEFORE_DEATH);
+            // The others have fallen asleep in their waits.
+            [WAITS, WAITS + 2].into_iter().for_each(|author| see_it_wait(test, author));
             farside_sys::process::kill_self();
         }
         me.wait_while_serving(|| BEGUN.get())?;
+        announce_wait(test, WAITS + me.process().number());
         let error = wait(me, doomed).expect_err("what is waited for never comes");
         assert!(matches!(&error, Error::PeerLost { process, .. } if process.number() == 1), "{error}");
         write_note(test, me.process().number(), "told");
@@ -43,7 +45,8 @@ fn is_told(test: &str, wait: impl Fn(&Worker, WorkerId) -> Result<()> + Send + S
     });
     assert_eq!(failure(verdict), (1, ProcessEnd::Killed(9)));
     let told = || Some("told".to_owned());
-    assert_eq!(take_notes(std::process::id(), test, 3), [told(), None, told()]);
+    let notes = take_notes(std::process::id(), test, WAITS + 3);
+    assert_eq!(notes[..3], [told(), None, told()]);
 }
 
 /// An argument so large that calls soon fill a ring.
@@ -77,7 +80,7 @@ fn in_a_gather() {
 
 #[test]
 fn in_a_wait_together() {
-    is_told("faults::detection::in_a_wait_together", |me, _| me.wait_together(Duration::from_secs(20), || false));
+    is_told("faults::detection::in_a_wait_together", |me, _| me.wait_together(limit(), || false));
 }
 
 #[test]
@@ -196,8 +199,8 @@ fn and_not_before_its_last_calls_have_run() {
         }
         let mut told = me.barrier();
         if me.id().number() == 0 {
-            // The second barrier fails as well. The news has come during the sleep.
-            std::thread::sleep(BEFORE_DEATH);
+            // The second barrier fails as well, when the loss is known.
+            wait_until("the loss is known", || !me.lost_processes().is_empty());
             told = me.barrier();
         }
         assert!(matches!(told, Err(Error::PeerLost { .. })), "{told:?}");

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use farside::prelude::*;
 use farside::{Error, ProcessEnd, Result};
+use farside_testbed::limit;
 
-use crate::support::{LONG, failure, take_notes, verdict, write_note};
+use crate::support::{announce_wait, failure, see_it_wait, take_notes, verdict, write_note};
 
 /// Runs a job in which worker 0 uses `call` to run a function on worker 1 that panics with "so it
 /// goes". The job must fail with that message and the name of the caller. The others must learn
@@ -18,7 +19,7 @@ fn panics(test: &str, caller: &str, call: impl Fn(&Worker, WorkerId) -> Result<(
             call(me, WorkerId::new(1))?;
         }
         // Worker 2 may still be in the barrier when process 1 is lost.
-        told = told.and_then(|()| me.wait_together(LONG, || false));
+        told = told.and_then(|()| me.wait_together(limit(), || false));
         if me.id().number() != 1 {
             assert!(matches!(&told, Err(Error::PeerLost { process, .. }) if process.number() == 1), "{told:?}");
             write_note(test, me.process().number(), "told");
@@ -82,12 +83,15 @@ fn a_panic_after_the_body_ends_the_job() {
     let test = "faults::handlers::a_panic_after_the_body_ends_the_job";
     let verdict = verdict(test, farside::job().processes(2), |me| {
         if me.id().number() == 0 {
-            // The other worker may have returned from its body by now.
-            std::thread::sleep(Duration::from_millis(50));
+            // The other worker has returned from its body.
+            see_it_wait(test, 1);
             me.call(me.neighbor(1), (), |_, ()| panic!("so it goes"))?;
+        } else {
+            announce_wait(test, 1);
         }
         Ok(())
     });
+    take_notes(std::process::id(), test, 2);
     let why = "worker 1: a function that worker 0 called here panicked: so it goes".to_owned();
     assert_eq!(failure(verdict), (1, ProcessEnd::Reported(why)));
 }
@@ -146,7 +150,7 @@ fn a_result_outlives_a_wait_that_fails(me: &Worker) -> Result<()> {
             kept.here(there).set(Some(reply));
             there.call(there.neighbor(1), (), |_, ()| panic!("in the way")).expect("it is queued at least");
         })?;
-        let ended = pending.wait_for(Duration::from_secs(20));
+        let ended = pending.wait_for(limit());
         assert!(matches!(&ended, Err(Error::HandlerPanicked { .. })), "{ended:?}");
         me.call(peer, kept, |there, kept| kept.here(there).take().expect("it is kept").send(42))?;
         assert_eq!(pending.wait()?, 42);

@@ -2,17 +2,15 @@
 
 use farside::memory::MemoryError;
 use std::cell::RefCell;
-use std::time::Duration;
 
 use farside::heap::{Block, HeapError, HeapOptions, RemoteBlock, RemoteHeap, Synchronisation};
 use farside::prelude::*;
 use farside::{Error, Result};
+use farside_testbed::limit;
 
 use super::sweep::{VICTIM, is_victim_lost, report_end, report_work};
 
 const PROGRAM: &str = "faults::heaps::program";
-/// The longest wait of a process for another.
-const DEADLINE: Duration = Duration::from_secs(30);
 const HEAP_BYTES: u64 = 4096;
 const ROUNDS_BEFORE: u64 = 12;
 const ROUNDS_AFTER: u64 = 6;
@@ -178,7 +176,7 @@ fn body(me: &Worker) -> Result<()> {
 #[test]
 #[ignore = "a program for the tests below"]
 fn program() {
-    let job = farside::job().processes(4).threads_per_process(1).deadline(DEADLINE).finalize_deadline(DEADLINE);
+    let job = farside::job().processes(4).threads_per_process(1).finalize_deadline(limit());
     if let Err(error) = job.run(body) {
         eprintln!("verdict: {error}");
         std::process::exit(1);

@@ -4,9 +4,10 @@ use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use farside::prelude::*;
-use farside::{Error, FullCause, Result};
+use farside::{Error, FullCause, Result, Simulation};
+use farside_testbed::{limit, wait_until};
 
-use crate::support::{LONG, call_for_attention, has_note, pay_no_attention, set_up, take_notes, verdict, write_note};
+use crate::support::{call_for_attention, has_note, pay_no_attention, set_up, take_notes, verdict, write_note};
 
 /// An argument so large that calls soon fill a ring.
 type Load = (PerWorker<Cell<u64>>, [u64; 50]);
@@ -150,56 +151,71 @@ fn a_queue_is_bounded_and_used_again() {
     verdict.unwrap();
 }
 
-#[test]
-fn every_wait_ends_at_the_deadline() {
+/// Every wait of worker 0 fails at the job's deadline while worker 1 is `busy`, which ends after
+/// `done`.
+fn every_wait_ends(me: &Worker, busy: impl Fn(&Worker), done: impl Fn()) -> Result<()> {
     thread_local! {
         static BEGUN: Cell<bool> = const { Cell::new(false) };
     }
-    let test = "faults::limits::every_wait_ends_at_the_deadline";
-    // The deadline also bounds the attachment of a ring's memory, which takes a while on a busy
-    // machine.
-    let job = farside::job().processes(2).deadline(Duration::from_millis(500));
-    let verdict = verdict(test, job, |me| {
-        let other = me.neighbor(1);
-        set_up(me, other)?;
-        if me.id().number() == 1 {
-            let sent = me.synchronizer(1)?;
-            me.to(other).notify(&sent, On::Sent).call((), |_, ()| BEGUN.set(true))?;
-            sent.wait_for(LONG)?;
+    let other = me.neighbor(1);
+    set_up(me, other)?;
+    if me.id().number() == 1 {
+        let sent = me.synchronizer(1)?;
+        me.to(other).notify(&sent, On::Sent).call((), |_, ()| BEGUN.set(true))?;
+        sent.wait_for(limit())?;
+        busy(me);
+        return Ok(());
+    }
+    me.wait_together(limit(), || BEGUN.get())?;
+    let mut late = me.call_return(other, 20, |_, x| x + 1)?;
+    let executed = me.synchronizer(1)?;
+    me.to(other).notify(&executed, On::Executed).call((), |_, ()| ())?;
+    let waits = [
+        late.wait_for(Duration::from_millis(1)).map(drop),
+        executed.wait_for(Duration::from_millis(1)),
+        executed.wait(),
+        me.call_return(other, (), |_, ()| ())?.wait(),
+        me.wait_while_serving(|| false),
+        me.wait_together(Duration::from_millis(1), || false),
+        me.block_on(std::future::pending::<()>()),
+        me.barrier(),
+        me.all_reduce(1_u8, |a, _| a).map(drop),
+        me.broadcast::<u8>(other, None).map(drop),
+        fill_and_wait(me.to(other)),
+        fill_and_wait(me.to(other).send_based()),
+    ];
+    for (number, result) in waits.iter().enumerate() {
+        assert!(matches!(result, Err(Error::Deadline { .. })), "wait {number}: {result:?}");
+    }
+    done();
+    // The results that missed their deadline come later.
+    assert_eq!(late.wait_for(limit())?, 21);
+    executed.wait_for(limit())
+}
+
+#[test]
+fn every_wait_ends_at_the_deadline() {
+    let simulation = Simulation::new(2, 1, 1).deadline(Duration::from_millis(500));
+    let busy = |me: &Worker| me.charge(Duration::from_secs(20));
+    simulation.run(|me| every_wait_ends(me, busy, || ())).unwrap().verdict.unwrap();
+}
+
+mod timing {
+    use super::*;
+
+    /// The deadline also bounds the start of the job and the attachment of a ring's memory, which take
+    /// a while on a busy machine.
+    #[test]
+    fn every_wait_ends_at_the_deadline() {
+        let test = "faults::limits::timing::every_wait_ends_at_the_deadline";
+        let verdict = verdict(test, farside::job().processes(2).deadline(Duration::from_millis(500)), |me| {
             // Makes no progress until worker 0 is done.
-            while !has_note(test, 0) {
-                std::thread::sleep(Duration::from_millis(2));
-            }
-            return Ok(());
-        }
-        me.wait_together(LONG, || BEGUN.get())?;
-        let mut late = me.call_return(other, 20, |_, x| x + 1)?;
-        let executed = me.synchronizer(1)?;
-        me.to(other).notify(&executed, On::Executed).call((), |_, ()| ())?;
-        let waits = [
-            late.wait_for(Duration::from_millis(1)).map(drop),
-            executed.wait_for(Duration::from_millis(1)),
-            executed.wait(),
-            me.call_return(other, (), |_, ()| ())?.wait(),
-            me.wait_while_serving(|| false),
-            me.wait_together(Duration::from_millis(1), || false),
-            me.block_on(std::future::pending::<()>()),
-            me.barrier(),
-            me.all_reduce(1_u8, |a, _| a).map(drop),
-            me.broadcast::<u8>(other, None).map(drop),
-            fill_and_wait(me.to(other)),
-            fill_and_wait(me.to(other).send_based()),
-        ];
-        for (number, result) in waits.iter().enumerate() {
-            assert!(matches!(result, Err(Error::Deadline { .. })), "wait {number}: {result:?}");
-        }
-        write_note(test, 0, "done");
-        // The results that missed their deadline come later.
-        assert_eq!(late.wait_for(LONG)?, 21);
-        executed.wait_for(LONG)
-    });
-    verdict.unwrap();
-    take_notes(std::process::id(), test, 2);
+            let busy = |_: &Worker| wait_until("the other worker is done", || has_note(test, 0));
+            every_wait_ends(me, busy, || write_note(test, 0, "done"))
+        });
+        verdict.unwrap();
+        take_notes(std::process::id(), test, 2);
+    }
 }
 
 /// Calls until a call finds no room before its deadline.

@@ -6,14 +6,11 @@ use std::time::Duration;
 use farside::prelude::*;
 use farside::sync::{Fenced, LockGuard, LockManager, Operation, Structures, SyncError, Token};
 use farside::{Error, GlobalAddress, GlobalPtr, ProcessEnd, Result};
+use farside_testbed::limit;
 
 use super::sweep::{VICTIM, is_victim_lost, report_end, report_work, signal};
 use crate::support::{failure, take_notes, verdict, write_note};
 
-/// The others should have reached their waits by then. The tests hold if they have not.
-const WHILE: Duration = Duration::from_millis(100);
-/// The longest wait of a process of [`program`] for another.
-const DEADLINE: Duration = Duration::from_secs(30);
 const HOME: WorkerId = WorkerId::new(0);
 
 /// What another worker has told this one by a call.
@@ -21,6 +18,12 @@ type Told = PerWorker<Cell<u32>>;
 
 fn tell(me: &Worker, to: WorkerId, told: Told) -> Result<()> {
     Ok(me.call(to, told, |there, told| told.here(there).set(told.here(there).get() + 1))?)
+}
+
+/// Waits until a worker that has told this one before serves calls again, so that it has come to its
+/// next wait.
+fn see_it_wait(me: &Worker, worker: WorkerId) -> Result<()> {
+    me.call_return(worker, (), |_, ()| ())?.wait()
 }
 
 fn told() -> Option<String> {
@@ -47,7 +50,7 @@ fn a_holder_that_dies_leaves_its_lock_to_the_next() {
                     })?;
                 }
                 me.wait_while_serving(|| told.here(me).get() == 2)?;
-                std::thread::sleep(WHILE);
+                [2, 3].into_iter().try_for_each(|waiter| see_it_wait(me, WorkerId::new(waiter)))?;
                 farside_sys::process::kill_self();
             }
             _ => {
@@ -86,7 +89,7 @@ fn a_waiter_that_dies_leaves_the_queue() {
             asked.wait()?;
             tell(me, WorkerId::new(2), told)?;
             me.wait_while_serving(|| told.here(me).get() == 1)?;
-            std::thread::sleep(WHILE);
+            see_it_wait(me, WorkerId::new(2))?;
             tell(me, WorkerId::new(1), told)?;
             me.wait_while_serving(|| me.lost_processes() == [ProcessId::new(1)])?;
             guard.release()?;
@@ -126,7 +129,7 @@ fn a_home_that_dies_takes_its_locks_along() {
         match me.id().number() {
             1 => {
                 me.wait_while_serving(|| told.here(me).get() == 1)?;
-                std::thread::sleep(WHILE);
+                see_it_wait(me, WorkerId::new(2))?;
                 farside_sys::process::kill_self();
             }
             0 => {
@@ -307,7 +310,7 @@ fn body(me: &Worker) -> Result<()> {
 #[test]
 #[ignore = "a program for other tests"]
 fn program() {
-    let job = farside::job().processes(4).deadline(DEADLINE).finalize_deadline(DEADLINE);
+    let job = farside::job().processes(4).finalize_deadline(limit());
     if let Err(error) = job.run(body) {
         eprintln!("verdict: {error}");
         std::process::exit(1);

@@ -1,15 +1,13 @@
 //! Memory of one process that another uses, when one of the two is killed.
 
-use crate::support::room;
 use farside::memory::MemoryError;
 use std::cell::Cell;
-use std::time::Duration;
 
 use farside::memory::MemoryRefusal;
 use farside::prelude::*;
 use farside::{Error, ProcessEnd, RemoteMemory};
 
-use crate::support::{failure, is_over_missing_libfabric, take_notes, verdict, write_note};
+use crate::support::{failure, is_over_missing_libfabric, room, take_notes, verdict, write_note};
 
 const LIMIT: u64 = 1 << 20;
 
@@ -21,7 +19,7 @@ thread_local! {
 #[test]
 fn memory_held_by_a_killed_process_is_reclaimed() {
     const NAME: &str = "faults::memory::memory_held_by_a_killed_process_is_reclaimed";
-    let job = farside::job().processes(3).remote_memory_limit(LIMIT).deadline(Duration::from_secs(20));
+    let job = farside::job().processes(3).remote_memory_limit(LIMIT);
     let verdict = verdict(NAME, job, |me| {
         let (doomed, other) = (ProcessId::new(1), me.neighbor(if me.id().number() == 0 { 2 } else { 1 }));
         if me.process() == doomed {
@@ -30,8 +28,6 @@ fn memory_held_by_a_killed_process_is_reclaimed() {
                 memory.put(me, 0, &[9; 100])?;
                 me.call_return(owner, memory, |_, memory| TAKEN.set(Some(memory)))?.wait()?;
             }
-            // The others find no memory meanwhile.
-            std::thread::sleep(Duration::from_millis(100));
             farside_sys::process::kill_self();
         }
         me.wait_while_serving(|| TAKEN.get().is_some())?;
@@ -70,7 +66,7 @@ fn memory_held_by_a_killed_process_is_reclaimed() {
 #[test]
 fn memory_owned_by_a_killed_process_is_lost() {
     const NAME: &str = "faults::memory::memory_owned_by_a_killed_process_is_lost";
-    let job = farside::job().processes(2).deadline(Duration::from_secs(20));
+    let job = farside::job().processes(2);
     let verdict = verdict(NAME, job, |me| {
         let doomed = ProcessId::new(1);
         let memory = (me.process() != doomed).then(|| me.allocate_at(doomed, 1000)).transpose()?;
@@ -102,7 +98,7 @@ fn vector_comes_back(test: &str, fabric: &str, is_copied: bool) {
     if is_over_missing_libfabric(fabric) {
         return;
     }
-    let job = farside::job().processes(2).deadline(Duration::from_secs(20)).force_fabric(fabric.parse().unwrap());
+    let job = farside::job().processes(2).force_fabric(fabric.parse().unwrap());
     let verdict = verdict(test, job, |me| {
         let doomed = ProcessId::new(1);
         let values = vec![7_u64; 10_000];

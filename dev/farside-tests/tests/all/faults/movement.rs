@@ -2,16 +2,15 @@
 //! [`sweep`](super::sweep).
 
 use farside::global::GlobalError;
-use std::time::Duration;
 
 use farside::prelude::*;
 use farside::{Error, GlobalAddress, MovementError, Order, Result};
+use farside_testbed::limit;
 
 use super::sweep::{VICTIM, is_victim_lost, report_end};
 
 const PROGRAM: &str = "faults::movement::program";
 const PROCESSES: u32 = 4;
-const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Copies from every process to every process until process 1 is lost, if that is to be, and eight
 /// more times.
@@ -50,7 +49,7 @@ fn body(me: &Worker) -> Result<()> {
 #[test]
 #[ignore = "a program for other tests"]
 fn program() {
-    let job = farside::job().processes(PROCESSES).deadline(DEADLINE).finalize_deadline(DEADLINE);
+    let job = farside::job().processes(PROCESSES).finalize_deadline(limit());
     if let Err(error) = job.run(body) {
         eprintln!("verdict: {error}");
         std::process::exit(1);

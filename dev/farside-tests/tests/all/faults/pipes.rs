@@ -1,16 +1,14 @@
 //! Pipes between all workers, for [`sweep`](super::sweep).
 
-use std::time::Duration;
-
 use farside::pipe::PipeReader;
 use farside::prelude::*;
 use farside::{Error, GlobalAddress, GlobalPtr, Result};
+use farside_testbed::limit;
 
 use super::sweep::{VICTIM, is_victim_lost, report_end, report_work};
 
 const PROGRAM: &str = "faults::pipes::program";
 const PROCESSES: u32 = 3;
-const DEADLINE: Duration = Duration::from_secs(30);
 /// Messages through each pipe. Every round opens new pipes.
 const MESSAGES: u64 = 40;
 const ROUNDS: u32 = 4;
@@ -34,7 +32,7 @@ fn round(me: &Worker, round: u32) -> Result<()> {
     let pipe = |other: &WorkerId| me.pipe(*other).width(3).message_bytes(3000);
     let mut writers: Vec<_> = others.iter().map(|to| pipe(to).writer().map(Some)).collect::<Result<_, _>>()?;
     let mut readers: Vec<_> = others.iter().map(|from| pipe(from).reader().map(Some)).collect::<Result<_, _>>()?;
-    let end = me.now() + DEADLINE;
+    let end = me.now() + limit();
     while writers.iter().any(Option::is_some) || readers.iter().any(Option::is_some) {
         assert!(me.now() < end, "round {round} does not end: {writers:?} {readers:?}");
         for end in &mut writers {
@@ -90,7 +88,7 @@ fn body(me: &Worker) -> Result<()> {
 #[test]
 #[ignore = "a program for other tests"]
 fn program() {
-    let job = farside::job().processes(PROCESSES).deadline(DEADLINE).finalize_deadline(DEADLINE);
+    let job = farside::job().processes(PROCESSES).finalize_deadline(limit());
     if let Err(error) = job.run(body) {
         eprintln!("verdict: {error}");
         std::process::exit(1);

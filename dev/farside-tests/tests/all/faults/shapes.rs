@@ -7,6 +7,7 @@ use std::time::Duration;
 use farside::job::Bind;
 use farside::prelude::*;
 use farside::{Error, ProcessEnd, Result};
+use farside_testbed::wait_until;
 
 use crate::support::{failure, is_launched, only, take_notes, verdict, within_time, write_note};
 
@@ -23,9 +24,7 @@ fn pools_answer_for_busy_workers() {
         let pool = me.pool_of(me.process_of(me.neighbor(1))).expect("the job has pools");
         // Worker 1 makes no progress until its pool has run a call.
         if me.id().number() == 1 {
-            while answered.here(me).load(Ordering::Relaxed) == 0 {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            wait_until("the pool runs a call", || answered.here(me).load(Ordering::Relaxed) > 0);
         } else {
             let before =
                 me.call_return(pool, answered, |there, answered| answered.here(there).fetch_add(1, Ordering::Relaxed));
@@ -113,29 +112,8 @@ fn the_others_learn_why_a_worker_failed() {
     assert_eq!(take_notes(std::process::id(), test, 3), [told(), told(), None]);
 }
 
-/// A worker that has returned from its body serves the others as long as they go on. The time in
-/// which the job must become quiescent begins after that.
-#[test]
-fn a_worker_that_returns_early_still_serves() {
-    let deadline = Duration::from_secs(2);
-    let job = farside::job().processes(3).finalize_deadline(deadline);
-    let verdict = verdict("faults::shapes::a_worker_that_returns_early_still_serves", job, |me| {
-        if me.id().number() > 0 {
-            return Ok(());
-        }
-        for round in 0..20_u64 {
-            for to in me.workers() {
-                assert_eq!(me.call_return(to, round, |_, round| round + 1)?.wait()?, round + 1);
-            }
-            std::thread::sleep(deadline / 16);
-        }
-        Ok(())
-    });
-    verdict.unwrap();
-}
-
 /// 32 workers share the CPUs of this machine.
-#[farside::test(processes = 8, threads = 4, timeout_s = 120)]
+#[farside::test(processes = 8, threads = 4)]
 fn many_workers_share_few_cores(me: &Worker) -> Result<()> {
     let count = u64::from(me.worker_count());
     let sum = PerWorker::new(me, Cell::new(0_u64))?;
@@ -188,4 +166,29 @@ fn a_worker_calls_itself(me: &Worker) -> Result<()> {
 #[farside::test(processes = 1, threads = 3)]
 fn the_workers_of_one_process_call_each_other(me: &Worker) -> Result<()> {
     call_in_every_way(me)
+}
+
+mod timing {
+    use super::*;
+
+    /// A worker that has returned from its body serves the others as long as they go on. The time in
+    /// which the job must become quiescent begins after that.
+    #[test]
+    fn a_worker_that_returns_early_still_serves() {
+        let deadline = Duration::from_secs(2);
+        let job = farside::job().processes(3).finalize_deadline(deadline);
+        let verdict = verdict("faults::shapes::timing::a_worker_that_returns_early_still_serves", job, |me| {
+            if me.id().number() > 0 {
+                return Ok(());
+            }
+            for round in 0..20_u64 {
+                for to in me.workers() {
+                    assert_eq!(me.call_return(to, round, |_, round| round + 1)?.wait()?, round + 1);
+                }
+                std::thread::sleep(deadline / 16);
+            }
+            Ok(())
+        });
+        verdict.unwrap();
+    }
 }

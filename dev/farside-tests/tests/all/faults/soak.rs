@@ -1,10 +1,10 @@
 //! Many processes on few cores send in all ways at once. No call is lost, doubled or overtaken.
 
 use std::cell::RefCell;
-use std::time::{Duration, Instant};
 
 use farside::prelude::*;
 use farside::{Error, FullCause, Result};
+use farside_testbed::{limit, scaled};
 
 /// The calls that have arrived at a worker, by sender.
 #[derive(Debug, Default)]
@@ -117,7 +117,7 @@ fn is_queue_full(error: &Error) -> bool {
     matches!(error, Error::Full { cause: FullCause::Queue { .. }, .. })
 }
 
-#[farside::test(processes = 8, threads = 1, timeout_s = 120)]
+#[farside::test(processes = 8, threads = 1)]
 fn nothing_is_lost_doubled_or_overtaken(me: &Worker) -> Result<()> {
     let count = me.worker_count() as usize;
     let empty = Arrived { last: vec![[0; 2]; count], sum: vec![0; count] };
@@ -125,14 +125,16 @@ fn nothing_is_lost_doubled_or_overtaken(me: &Worker) -> Result<()> {
     let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ u64::from(me.id().number() + 1));
     let pattern: Vec<u8> = (0..100_000).map(|_| random.below(256) as u8).collect();
     let mut senders: Vec<_> = me.workers().map(|to| Sender { me, log, to, sent: [0; 2], sum: 0 }).collect();
-    let end = Instant::now() + Duration::from_secs(4);
+    let end = me.now() + limit();
     let has_done_all = |senders: &[Sender<'_>]| {
         let sent = me.counters().sent;
         let to_all = senders.iter().all(|sender| sender.sent.iter().sum::<u64>() > 10);
         to_all && sent.chunks_grown > 0 && sent.staged > 0 && sent.stalls > 0
     };
-    // Four seconds may not suffice on a busy machine.
-    while Instant::now() < end || !has_done_all(&senders) {
+    let mut bursts = 0;
+    while bursts < scaled(60) || !has_done_all(&senders) {
+        assert!(me.now() < end, "no ring grows, or none is full: {:?}", me.counters().sent);
+        bursts += 1;
         let to = random.below(count as u64) as usize;
         // Bursts to one receiver, since alternation would never fill a ring.
         for _ in 0..random.below(40) {

@@ -4,22 +4,21 @@
 
 use std::cell::Cell;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farside::prelude::*;
 use farside::{Error, GlobalAddress, GlobalPtr, ProcessEnd, Result, ResultPlace};
+use farside_testbed::{limit, wait_until};
 
 use super::sweep::{is_stopped, nothing_is_left, processes_of, signal};
 use crate::support::{
-    LONG, call_for_attention, failure, meet, only, pay_no_attention, take_notes, verdict, within_time, write_note,
+    call_for_attention, failure, meet, only, pay_no_attention, spread, take_notes, verdict, within_time, write_note,
 };
 
 const PROGRAM: &str = "faults::stop_points::program";
 const PROCESSES: u32 = 4;
 const STOPPED: u32 = 1;
 const DYING: u32 = 3;
-/// The longest wait of a process for another.
-const DEADLINE: Duration = Duration::from_secs(20);
 /// Where the dying process dies: when it asks for memory after it has borrowed memory of both
 /// survivors and returned it.
 const DEATH: &str = "3:memory-asked:5";
@@ -44,9 +43,9 @@ fn approach(me: &Worker, other: WorkerId) -> Result<()> {
 
 /// Waits until process 1 is stopped.
 fn see_it_stop(me: &Worker) -> Result<()> {
-    let (pid, end) = (stopped_pid(me)?, Instant::now() + LONG);
+    let (pid, end) = (stopped_pid(me)?, me.now() + limit());
     while !is_stopped(pid) {
-        assert!(Instant::now() < end, "process {STOPPED} does not stop");
+        assert!(me.now() < end, "process {STOPPED} does not stop");
         me.progress()?;
     }
     Ok(())
@@ -115,8 +114,8 @@ fn body(me: &Worker) -> Result<()> {
 #[test]
 #[ignore = "a program for the tests below"]
 fn program() {
-    let job = farside::job().processes(PROCESSES).deadline(DEADLINE).finalize_deadline(DEADLINE);
-    if let Err(error) = job.time_limit(LONG).run(body) {
+    let job = farside::job().processes(PROCESSES).finalize_deadline(limit());
+    if let Err(error) = job.time_limit(limit()).run(body) {
         eprintln!("verdict: {error}");
         std::process::exit(1);
     }
@@ -133,15 +132,13 @@ fn stop_at(point: &str, nth: u32) {
     let survivors = [0, 2];
     let notes = within_time(|| {
         let mut notes = vec![None; PROCESSES as usize];
-        while launcher.try_wait().unwrap().is_none() {
+        wait_until("the survivors come to their ends, or the job ends", || {
+            let is_over = launcher.try_wait().unwrap().is_some();
             for (all, new) in notes.iter_mut().zip(take_notes(pid, PROGRAM, PROCESSES)) {
                 *all = all.take().or(new);
             }
-            if survivors.iter().all(|survivor: &usize| notes[*survivor].is_some()) {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+            is_over || survivors.iter().all(|survivor: &usize| notes[*survivor].is_some())
+        });
         notes
     });
     // Also those of a job that has failed, so that nothing stopped is left.
@@ -161,36 +158,34 @@ fn stop_at(point: &str, nth: u32) {
     nothing_is_left(pid, None);
 }
 
+/// Stops process 1 at some of the points, or at all of them in the deep tier.
+fn stop_at_some(points: &[(&str, u32)]) {
+    for index in spread(points.len() as u64) {
+        let (point, nth) = points[index as usize];
+        stop_at(point, nth);
+    }
+}
+
 #[test]
 fn while_rings_are_opened() {
-    for nth in [1, 2] {
-        for point in ["ring-asking", "ring-asked", "ring-made", "ring-answered", "sender-opened"] {
-            stop_at(point, nth);
-        }
-    }
+    let points = ["ring-asking", "ring-asked", "ring-made", "ring-answered", "sender-opened"];
+    stop_at_some(&[1, 2].map(|nth| points.map(|point| (point, nth))).concat());
 }
 
 #[test]
 fn while_rings_grow() {
-    for point in ["growth-asked", "growth-made", "sender-grown"] {
-        stop_at(point, 1);
-    }
-    // All three rings are open by then.
-    stop_at("ring-answered", 4);
+    // All three rings are open when the last of these is passed.
+    stop_at_some(&[("growth-made", 1), ("growth-asked", 1), ("sender-grown", 1), ("ring-answered", 4)]);
 }
 
 #[test]
 fn while_pipes_are_opened() {
-    for point in ["pipe-asked", "pipe-made", "pipe-answered"] {
-        stop_at(point, 1);
-    }
+    stop_at_some(&[("pipe-made", 1), ("pipe-asked", 1), ("pipe-answered", 1)]);
 }
-
-const BYSTANDERS: &str = "faults::stop_points::bystanders_do_not_wait_for_a_stopped_process";
 
 /// Process 1 has asked worker 0 for a long result and lent it a buffer when it is stopped. Then
 /// worker 2 calls worker 0, and names memory of process 1 for the results.
-fn bystanders(me: &Worker) -> Result<()> {
+fn bystanders(me: &Worker, test: &str, deadline: Duration) -> Result<()> {
     let ran = PerWorker::new(me, Cell::new(0_u64))?;
     let [receiver, stopped, caller] = [0, 1, 2].map(WorkerId::new);
     let count = |there: &Worker, ran: PerWorker<Cell<u64>>, bytes: &[u8]| {
@@ -217,7 +212,7 @@ fn bystanders(me: &Worker) -> Result<()> {
     }
     if me.id() == receiver {
         // It takes the calls of process 1 only when that is stopped.
-        pay_no_attention(BYSTANDERS);
+        pay_no_attention(test);
         return me.wait_while_serving(|| me.lost_processes() == [ProcessId::new(STOPPED)]);
     }
     assert_eq!(me.id(), caller);
@@ -228,12 +223,12 @@ fn bystanders(me: &Worker) -> Result<()> {
     let pid = stopped_pid(me)?;
     signal(pid, "STOP");
     see_it_stop(me)?;
-    call_for_attention(BYSTANDERS);
+    call_for_attention(test);
     for place in places {
         me.to(receiver).call_into(7_u64, |_, x| x, place)?;
     }
     // Worker 0 gives process 1 up in less than this time.
-    me.call_return(receiver, (), |_, ()| ())?.wait_for(DEADLINE / 2)?;
+    me.call_return(receiver, (), |_, ()| ())?.wait_for(deadline / 2)?;
     lend(1000)?.wait()?;
     me.to(receiver).call_buffer_get_aside(ran, me.allocate(6 << 20)?, count)?.wait()?;
     while me.call_return(receiver, ran, |there, ran| ran.here(there).get())?.wait()? < 1500 + (6 << 20) {
@@ -243,31 +238,38 @@ fn bystanders(me: &Worker) -> Result<()> {
     me.wait_while_serving(|| me.lost_processes() == [ProcessId::new(STOPPED)])
 }
 
-#[test]
-fn bystanders_do_not_wait_for_a_stopped_process() {
-    let job = farside::job().processes(3).deadline(DEADLINE);
-    let verdict = verdict(BYSTANDERS, job, bystanders);
-    take_notes(std::process::id(), BYSTANDERS, 1);
-    assert_eq!(failure(verdict), (STOPPED, ProcessEnd::Killed(9)));
-}
+mod timing {
+    use super::*;
 
-const WATCHED: &str = "faults::stop_points::a_stopped_process_does_not_keep_a_failed_job";
+    const WATCHED: &str = "faults::stop_points::timing::a_stopped_process_does_not_keep_a_failed_job";
 
-/// Process 1 is stopped, and its peer fails because of that.
-#[test]
-fn a_stopped_process_does_not_keep_a_failed_job() {
-    let second = Duration::from_secs(1);
-    let job = farside::job().processes(2).deadline(5 * second).finalize_deadline(second);
-    let verdict = verdict(WATCHED, job, |me| {
-        if me.process().number() == STOPPED {
-            signal(std::process::id(), "STOP");
-            // Another thread may be the one that is to take the signal, and take it later.
-            loop {
-                std::thread::park();
+    /// Process 1 is stopped, and its peer fails because of that.
+    #[test]
+    fn a_stopped_process_does_not_keep_a_failed_job() {
+        let second = Duration::from_secs(1);
+        let job = farside::job().processes(2).deadline(5 * second).finalize_deadline(second);
+        let verdict = verdict(WATCHED, job, |me| {
+            if me.process().number() == STOPPED {
+                signal(std::process::id(), "STOP");
+                // Another thread may be the one that is to take the signal, and take it later.
+                farside_testbed::hold_still();
             }
-        }
-        me.barrier()
-    });
-    let (process, how) = failure(verdict);
-    assert!(process == 0 && matches!(how, ProcessEnd::Reported(_)), "process {process} {how}");
+            me.barrier()
+        });
+        let (process, how) = failure(verdict);
+        assert!(process == 0 && matches!(how, ProcessEnd::Reported(_)), "process {process} {how}");
+    }
+
+    const BYSTANDERS: &str = "faults::stop_points::timing::bystanders_do_not_wait_for_a_stopped_process";
+
+    /// Worker 0 gives the stopped process up after a tenth of the deadline, and answers others in half
+    /// of it.
+    #[test]
+    fn bystanders_do_not_wait_for_a_stopped_process() {
+        let deadline = Duration::from_secs(20);
+        let job = farside::job().processes(3).deadline(deadline);
+        let verdict = verdict(BYSTANDERS, job, |me| bystanders(me, BYSTANDERS, deadline));
+        take_notes(std::process::id(), BYSTANDERS, 1);
+        assert_eq!(failure(verdict), (STOPPED, ProcessEnd::Killed(9)));
+    }
 }

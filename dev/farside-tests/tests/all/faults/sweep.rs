@@ -2,14 +2,15 @@
 //! continued, or stopped and killed. The others go on.
 //!
 //! A table lists all points, with the program that passes them and the passes at which accidents
-//! happen. Each group of the table is one test for each kind of accident.
+//! happen. Each group of the table is one test for each kind of accident, and one more that kills a
+//! process once: the fast tier has a death in each protocol.
 
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Mutex;
-use std::time::Duration;
 
 use farside::prelude::*;
 use farside_launch::kill_point;
+use farside_testbed::{wait_for, wait_until};
 
 use crate::support::{
     is_launched, is_over_missing_libfabric, only, socket_name_of_job, take_notes, within_time, write_note,
@@ -21,9 +22,9 @@ pub(crate) const VICTIM: u32 = 1;
 pub(crate) const THREADS: &str = "FARSIDE_TEST_THREADS";
 /// The variable that tells a program that process 1 is lost while the others are at work.
 pub(crate) const VICTIM_IS_LOST: &str = "FARSIDE_TEST_VICTIM_IS_LOST";
-/// The time for which a process stays stopped. The others should wait for it by then. The tests
-/// hold if they do not.
-const WHILE: Duration = Duration::from_millis(100);
+/// Looks at the other processes while one is stopped. They should wait for it by then. The tests hold
+/// if they do not.
+const LOOKS_MAX: u32 = 50;
 /// Jobs of one test with stops that run at the same time, because they wait.
 const STOPS_AT_ONCE: usize = 3;
 
@@ -77,11 +78,12 @@ impl Point {
     /// first.
     fn passes(&self, accident: Accident) -> Vec<(u32, u32)> {
         let by_one = match accident {
+            Accident::KilledOnce => return vec![(self.passes[0], 1)],
             Accident::Killed => self.passes,
             Accident::StoppedAndContinued => &self.passes[self.passes.len() - 1..],
             Accident::StoppedAndKilled => &self.passes[..1],
         };
-        let by_two = self.pass_by_two.filter(|_| accident == Accident::Killed);
+        let by_two = self.pass_by_two.filter(|_| accident.is_kill());
         by_one.iter().map(|pass| (*pass, 1)).chain(by_two.map(|pass| (pass, 2))).collect()
     }
 }
@@ -89,16 +91,31 @@ impl Point {
 /// What happens to process 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Accident {
+    /// At one point of a group, the middle one.
+    KilledOnce,
     Killed,
     StoppedAndContinued,
     StoppedAndKilled,
 }
 
+impl Accident {
+    /// Whether the process kills itself, without a stop before.
+    fn is_kill(self) -> bool {
+        matches!(self, Self::KilledOnce | Self::Killed)
+    }
+}
+
 macro_rules! sweep {
     ($($(#[$attribute:meta])* $group:ident($program:ident): [$($point:expr,)*])*) => {
-        sweep!(@ killed Killed, $($(#[$attribute])* $group $program [$($point,)*])*);
-        sweep!(@ stopped_and_continued StoppedAndContinued, $($(#[$attribute])* $group $program [$($point,)*])*);
-        sweep!(@ stopped_and_killed StoppedAndKilled, $($(#[$attribute])* $group $program [$($point,)*])*);
+        sweep!(@ killed_once KilledOnce, $($(#[$attribute])* $group $program [$($point,)*])*);
+
+        mod deep {
+            use super::*;
+
+            sweep!(@ killed Killed, $($(#[$attribute])* $group $program [$($point,)*])*);
+            sweep!(@ stopped_and_continued StoppedAndContinued, $($(#[$attribute])* $group $program [$($point,)*])*);
+            sweep!(@ stopped_and_killed StoppedAndKilled, $($(#[$attribute])* $group $program [$($point,)*])*);
+        }
 
         const POINTS: &[&[Point]] = &[$(&[$($point,)*]),*];
     };
@@ -223,11 +240,13 @@ fn sweep(program: &Program, accident: Accident, points: &[Point]) {
     if program.fabric.is_some_and(is_over_missing_libfabric) {
         return;
     }
+    let middle = points.len() / 2;
+    let points = if accident == Accident::KilledOnce { &points[middle..=middle] } else { points };
     let passes = points.iter().flat_map(|point| point.passes(accident).into_iter().map(move |pass| (point, pass)));
     let cases = Mutex::new(passes.collect::<Vec<_>>().into_iter());
     let next = || cases.lock().unwrap().next();
     std::thread::scope(|scope| {
-        for _ in 0..if accident == Accident::Killed { 1 } else { STOPS_AT_ONCE } {
+        for _ in 0..if accident.is_kill() { 1 } else { STOPS_AT_ONCE } {
             scope.spawn(|| {
                 while let Some((point, (pass, threads))) = next() {
                     run(program, accident, point, pass, threads);
@@ -244,7 +263,7 @@ fn run(program: &Program, accident: Accident, point: &Point, pass: u32, threads:
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(only(program.test)).env(THREADS, threads.to_string());
     command.envs(program.fabric.map(|fabric| ("FARSIDE_FABRIC", fabric)));
-    let act = if accident == Accident::Killed { "FARSIDE_KILL" } else { "FARSIDE_STOP" };
+    let act = if accident.is_kill() { "FARSIDE_KILL" } else { "FARSIDE_STOP" };
     command.env(act, &at);
     // At the very end, the others have come to their ends.
     if accident != Accident::StoppedAndContinued && point.name != "finished" {
@@ -254,7 +273,7 @@ fn run(program: &Program, accident: Accident, point: &Point, pass: u32, threads:
     let launcher = command.spawn().unwrap();
     let pid = launcher.id();
     let (was_stopped, output) = within_time(|| match accident {
-        Accident::Killed => (true, launcher.wait_with_output().unwrap()),
+        Accident::KilledOnce | Accident::Killed => (true, launcher.wait_with_output().unwrap()),
         Accident::StoppedAndContinued => release_when_stopped(launcher, "CONT"),
         Accident::StoppedAndKilled => release_when_stopped(launcher, "KILL"),
     });
@@ -281,16 +300,20 @@ fn run(program: &Program, accident: Accident, point: &Point, pass: u32, threads:
     nothing_is_left(pid, notes[0].as_deref().filter(|name| !name.is_empty()));
 }
 
-/// Waits until a process of the job is stopped, and sends it a signal after a while. Returns
-/// whether one was stopped, and what the launcher has printed at its end.
+/// Waits until a process of the job is stopped, and sends it a signal when the others sleep, or
+/// after a while. Returns whether one was stopped, and what the launcher has printed at its end.
 fn release_when_stopped(mut launcher: Child, name: &str) -> (bool, Output) {
-    let mut stopped = None;
-    while stopped.is_none() && launcher.try_wait().unwrap().is_none() {
-        std::thread::sleep(Duration::from_millis(20));
-        stopped = processes_of(launcher.id()).into_iter().find(|process| is_stopped(*process));
-    }
+    let stopped = wait_for("a process is stopped, or the job ends", || {
+        let stopped = processes_of(launcher.id()).into_iter().find(|process| is_stopped(*process));
+        (stopped.is_some() || launcher.try_wait().unwrap().is_some()).then_some(stopped)
+    });
     if let Some(process) = stopped {
-        std::thread::sleep(WHILE);
+        let mut looks = 0;
+        wait_until("the others wait, or do not", || {
+            looks += 1;
+            let others = processes_of(launcher.id()).into_iter().filter(|other| *other != process);
+            looks > LOOKS_MAX || others.into_iter().all(|other| is_in_state(other, 'S'))
+        });
         signal(process, name);
     }
     (stopped.is_some(), launcher.wait_with_output().unwrap())
@@ -304,8 +327,13 @@ pub(crate) fn signal(process: u32, name: &str) {
 
 /// Returns whether a process is stopped.
 pub(crate) fn is_stopped(process: u32) -> bool {
+    is_in_state(process, 'T')
+}
+
+/// Returns whether the first thread of a process is in a state, which has a letter.
+fn is_in_state(process: u32, state: char) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    status.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('T'))
+    status.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with(state))
 }
 
 /// Returns the processes of this launcher's jobs that still run.
@@ -323,7 +351,10 @@ pub(crate) fn processes_of(launcher: u32) -> Vec<u32> {
 pub(crate) fn nothing_is_left(launcher: u32, socket_name: Option<&str>) {
     assert_eq!(processes_of(launcher), [0; 0], "processes outlive their job");
     let files = std::fs::read_dir("/dev/shm").unwrap().map(|entry| entry.unwrap().file_name());
-    let files: Vec<_> = files.filter(|name| name.to_string_lossy().contains("farside")).collect();
+    // Other jobs of this machine may have files of their own.
+    let own = launcher.to_string();
+    let is_own = |name: &str| name.contains("farside") && name.contains(&own);
+    let files: Vec<_> = files.filter(|name| is_own(&name.to_string_lossy())).collect();
     assert!(files.is_empty(), "{files:?} are left");
     if let Some(name) = socket_name {
         let sockets = std::fs::read_to_string("/proc/net/unix").unwrap();

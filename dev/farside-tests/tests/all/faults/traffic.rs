@@ -2,17 +2,15 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::time::Duration;
 
 use farside::prelude::*;
 use farside::{Error, FullCause, Refused, Result, ResultPlace};
+use farside_testbed::limit;
 
 use super::sweep::{THREADS, VICTIM, is_victim_lost, report_end};
 
 const PROGRAM: &str = "faults::traffic::program";
 const PROCESSES: u32 = 4;
-/// The longest wait of a process for another.
-const DEADLINE: Duration = Duration::from_secs(30);
 /// Rounds of calls before the survivors look for the loss, and after it.
 const ROUNDS_BEFORE: u64 = 8;
 const ROUNDS_AFTER: u64 = 4;
@@ -169,7 +167,7 @@ fn body(me: &Worker) -> Result<()> {
 fn program() {
     let threads = std::env::var(THREADS).map_or(1, |threads| threads.parse().unwrap());
     let job = farside::job().processes(PROCESSES).threads_per_process(threads);
-    let job = job.deadline(DEADLINE).finalize_deadline(DEADLINE);
+    let job = job.finalize_deadline(limit());
     if let Err(error) = job.run(body) {
         eprintln!("verdict: {error}");
         std::process::exit(1);

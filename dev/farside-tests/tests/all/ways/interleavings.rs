@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use farside::prelude::*;
 use farside::{Error, Refused, Result, RingOptions};
+use farside_testbed::scaled;
 
 use crate::support::{is_launched, verdict};
 use crate::ways::{arrive, arrive_with, new_last};
@@ -93,7 +94,7 @@ fn everything_mixed(me: &Worker, seed: u64, calls: u64) -> Result<()> {
 #[test]
 fn over_shared_memory() {
     let ring = RingOptions { chunk_bytes: 256, chunk_bytes_max: 512, ..RingOptions::default() };
-    for seed in 0..4 {
+    for seed in 0..scaled(1) {
         let job = farside::job().processes(3).ring(ring).ring_cap_bytes(32 << 10).queue_cap_bytes(1 << 10);
         verdict("ways::interleavings::over_shared_memory", job, |me| everything_mixed(me, seed, CALLS)).unwrap();
     }
@@ -112,7 +113,7 @@ fn over_libfabric() {
 #[test]
 fn over_the_simulated_network() {
     assert!(!is_launched());
-    for seed in 0..6 {
+    for seed in 0..scaled(6) {
         let simulated = farside::Simulation::new(3, 1, seed).run(|me| everything_mixed(me, seed, 150)).unwrap();
         simulated.verdict.unwrap();
     }

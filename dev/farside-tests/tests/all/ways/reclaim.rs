@@ -1,13 +1,14 @@
 //! Rings that are shut down, and rings whose memory other senders need.
 
 use std::cell::Cell;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farside::prelude::*;
 use farside::{Error, FullCause, Result, RingOptions, Simulation};
+use farside_testbed::limit;
 
 use crate::faults::sweep::{VICTIM, is_victim_lost, report_end};
-use crate::support::{LONG, call_for_attention, is_launched, pay_no_attention, set_up, take_notes, verdict};
+use crate::support::{call_for_attention, pay_no_attention, set_up, take_notes, verdict};
 use crate::ways::{arrive, new_last, over_all_fabrics, wait_for};
 
 /// Calls, shuts down and calls again. Calls of every mode are outstanding at each shutdown.
@@ -88,14 +89,14 @@ fn an_idle_ring_makes_room_for_another() {
         if me.id().number() == 2 {
             // The existing rings of the three workers leave at most 16 KiB of the cap. This call
             // needs 24 KiB.
-            let begin = Instant::now();
+            let end = me.now() + limit();
             while let Err(refused) = me.to(to).call_buffer((last, me.id(), 2), &[2; 20_000], crate::ways::arrive_with) {
                 assert!(
                     matches!(refused.error, Error::Full { cause: FullCause::RingCap { .. }, .. }),
                     "{}",
                     refused.error
                 );
-                assert!(begin.elapsed() < LONG);
+                assert!(me.now() < end, "the idle ring keeps its memory");
                 me.progress()?;
             }
         }
@@ -117,16 +118,23 @@ fn an_idle_ring_makes_room_for_another() {
 /// fail at the deadline.
 #[test]
 fn exhausted_credit_with_a_dead_consumer_is_an_error() {
-    if !is_launched() {
-        // In a simulation no memory is mapped. Its worker 1 is busy in virtual time.
-        let simulation = Simulation::new(2, 1, 1).deadline(Duration::from_millis(300));
-        let busy = |me: &Worker| me.charge(Duration::from_millis(1500));
-        simulation.run(|me| exhausts_credit(me, busy, || ())).unwrap().verdict.unwrap();
+    // In a simulation no memory is mapped. Its worker 1 is busy in virtual time.
+    let simulation = Simulation::new(2, 1, 1).deadline(Duration::from_millis(300));
+    let busy = |me: &Worker| me.charge(Duration::from_millis(1500));
+    simulation.run(|me| exhausts_credit(me, busy, || ())).unwrap().verdict.unwrap();
+}
+
+mod timing {
+    use super::*;
+
+    /// The deadline also bounds the start of the job.
+    #[test]
+    fn exhausted_credit_with_a_dead_consumer_is_an_error() {
+        let test = "ways::reclaim::timing::exhausted_credit_with_a_dead_consumer_is_an_error";
+        let job = farside::job().processes(2).deadline(Duration::from_secs(1)).ring_cap_bytes(64 << 10);
+        verdict(test, job, |me| exhausts_credit(me, |_| pay_no_attention(test), || call_for_attention(test))).unwrap();
+        take_notes(std::process::id(), test, 1);
     }
-    let test = "ways::reclaim::exhausted_credit_with_a_dead_consumer_is_an_error";
-    let job = farside::job().processes(2).deadline(Duration::from_secs(1)).ring_cap_bytes(64 << 10);
-    verdict(test, job, |me| exhausts_credit(me, |_| pay_no_attention(test), || call_for_attention(test))).unwrap();
-    take_notes(std::process::id(), test, 1);
 }
 
 /// Worker 1 is `busy` while worker 0 sends to it. Worker 0 calls `attend` after two refusals.
@@ -137,9 +145,9 @@ fn exhausts_credit(me: &Worker, busy: impl Fn(&Worker), attend: impl Fn()) -> Re
     set_up(me, me.neighbor(1))?;
     if me.id().number() == 1 {
         busy(me);
-        let begin = me.now();
+        let end = me.now() + limit();
         while !OVER.get() {
-            assert!(me.now() - begin < LONG);
+            assert!(me.now() < end, "worker 0 does not come to its end");
             me.progress()?;
         }
         return Ok(());
@@ -155,9 +163,9 @@ fn exhausts_credit(me: &Worker, busy: impl Fn(&Worker), attend: impl Fn()) -> Re
     assert!(matches!(refused, Error::Deadline { .. }), "{refused}");
     attend();
     // The shutdown completes as soon as worker 1 makes progress.
-    let begin = me.now();
+    let end = me.now() + limit();
     while let Err(error) = me.shutdown(to) {
-        assert!(matches!(error, Error::Deadline { .. }) && me.now() - begin < LONG, "{error}");
+        assert!(matches!(error, Error::Deadline { .. }) && me.now() < end, "{error}");
     }
     me.call(to, (), |_, ()| OVER.set(true))?;
     Ok(())
@@ -170,7 +178,7 @@ const PROGRAM: &str = "ways::reclaim::program";
 #[test]
 #[ignore = "a program for other tests"]
 fn program() {
-    let job = farside::job().processes(3).deadline(Duration::from_secs(30));
+    let job = farside::job().processes(3);
     let verdict = job.run(|me| {
         for number in 0..200_u64 {
             for to in me.workers() {

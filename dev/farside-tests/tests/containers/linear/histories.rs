@@ -10,6 +10,7 @@ use farside::{Error, GlobalAddress, ProcessId, Result, SimOptions, Simulation, W
 use farside_containers::map::{CallMap, HashMap, Inserted, Map, WireMap};
 use farside_containers::queue::{Ends, Queue};
 use farside_containers::{Implementation, Op, Promise};
+use farside_testbed::scaled;
 
 use super::{Change, Line, MapStep, OPEN, QueueStep, Step, Timed, is_linearizable, mix};
 use crate::map::Random;
@@ -340,7 +341,7 @@ const SHAPES: [(u32, u32); 3] = [(3, 1), (2, 2), (5, 1)];
 
 #[test]
 fn maps_in_simulations() {
-    for (seed, (processes, threads)) in (0..24).zip(SHAPES.into_iter().cycle()) {
+    for (seed, (processes, threads)) in (0..scaled(6)).zip(SHAPES.into_iter().cycle()) {
         for implementation in MAPS {
             let simulation = Simulation::new(processes, threads, seed).options(options(seed));
             let (verdict, calls) =
@@ -355,7 +356,7 @@ fn maps_in_simulations() {
 
 #[test]
 fn wire_maps_in_simulations() {
-    for (seed, (processes, threads)) in (0..24).zip(SHAPES.into_iter().cycle()) {
+    for (seed, (processes, threads)) in (0..scaled(6)).zip(SHAPES.into_iter().cycle()) {
         let simulation = Simulation::new(processes, threads, seed).options(options(seed));
         let promises = [Promise::ALL, Promise::ALL];
         let (verdict, calls) = simulated(simulation, |me, record| with_wire_map(me, seed, &promises, record));
@@ -367,7 +368,7 @@ fn wire_maps_in_simulations() {
 
 #[test]
 fn queues_in_simulations() {
-    for (seed, (processes, threads)) in (0..24).zip(SHAPES.into_iter().cycle()) {
+    for (seed, (processes, threads)) in (0..scaled(6)).zip(SHAPES.into_iter().cycle()) {
         for implementation in QUEUES {
             let simulation = Simulation::new(processes, threads, seed).options(options(seed));
             let (verdict, calls) =
@@ -412,8 +413,8 @@ fn with_death<S: Send>(
 
 #[test]
 fn maps_with_deaths() {
-    let mut cut = 0;
-    for seed in 0..40 {
+    let (mut cut, seeds) = (0, scaled(5));
+    for seed in 0..seeds {
         for implementation in MAPS {
             let promises: &[Promise] = match seed % 5 {
                 0 | 2 => &[Promise::ALL],
@@ -427,31 +428,31 @@ fn maps_with_deaths() {
             let (ends, calls) = with_death(seed, rounds, body);
             let which = format!("{implementation}, {promises:?}, seed {seed}");
             ends.into_iter().for_each(|end| end.unwrap_or_else(|error| panic!("{which}: {error}")));
-            cut += u32::from(calls.len() < 4 * CALLS + 3 * CALLS_AFTER);
+            cut += u64::from(calls.len() < 4 * CALLS + 3 * CALLS_AFTER);
             assert_fit(&which, calls, &None);
         }
     }
-    assert!(cut > 60, "few deaths come between the calls: {cut}");
+    assert!(cut > seeds, "few deaths come between the calls: {cut}");
 }
 
 #[test]
 fn wire_maps_with_deaths() {
-    let mut cut = 0;
-    for seed in 0..40 {
+    let (mut cut, seeds) = (0, scaled(10));
+    for seed in 0..seeds {
         let (ends, calls) =
             with_death(seed, Duration::ZERO, |me, record| with_wire_map(me, seed, &[Promise::ALL], record));
         ends.into_iter().for_each(|end| end.unwrap_or_else(|error| panic!("seed {seed}: {error}")));
-        cut += u32::from(calls.len() < 4 * CALLS + 3 * CALLS_AFTER);
+        cut += u64::from(calls.len() < 4 * CALLS + 3 * CALLS_AFTER);
         assert_fit(&format!("seed {seed}"), calls, &None);
     }
     // Most workers have made their calls by then: they take less time than those of other maps.
-    assert!(cut > 8, "few deaths come between the calls: {cut}");
+    assert!(cut > seeds / 5, "few deaths come between the calls: {cut}");
 }
 
 #[test]
 fn queues_with_deaths() {
-    let mut cut = 0;
-    for seed in 0..40 {
+    let (mut cut, seeds) = (0, scaled(5));
+    for seed in 0..seeds {
         // A published queue may stand still after the loss: later calls fail, and stay open.
         for implementation in QUEUES {
             let promises: &[Promise] = match seed % 5 {
@@ -467,17 +468,17 @@ fn queues_with_deaths() {
             let (ends, calls) = with_death(seed, rounds, body);
             let which = format!("{implementation}, {promises:?}, seed {seed}");
             ends.into_iter().for_each(|end| end.unwrap_or_else(|error| panic!("{which}: {error}")));
-            cut += u32::from(calls.len() < 4 * CALLS + 3 * CALLS_AFTER);
+            cut += u64::from(calls.len() < 4 * CALLS + 3 * CALLS_AFTER);
             assert_fit(&which, calls, &empty(implementation, 4, true));
         }
     }
-    assert!(cut > 60, "few deaths come between the calls: {cut}");
+    assert!(cut > seeds, "few deaths come between the calls: {cut}");
 }
 
 /// Real processes over the transport of the job, which share memory by default.
-#[farside::test(processes = 2, threads = 2, timeout_s = 180)]
+#[farside::test(processes = 2, threads = 2, timeout_s = 600)]
 fn by_processes(me: &Worker) -> Result<()> {
-    for seed in 0..4 {
+    for seed in 0..scaled(1) {
         for implementation in MAPS {
             let record = Record::new(None, 200);
             with_map(me, (implementation, seed), &MAP_PROMISES, &record)?;

@@ -1,11 +1,11 @@
 //! Workers that use the same keys at the same time.
 
 use std::collections::HashMap as Oracle;
-use std::time::Duration;
 
 use farside::{Result, Simulation, Worker};
 use farside_containers::Implementation;
 use farside_containers::map::{HashMap, Inserted};
+use farside_testbed::scaled;
 
 use super::{IMPLEMENTATIONS, Random, assert_whole, times, value};
 use crate::everywhere;
@@ -92,19 +92,23 @@ fn all_keys_are_variables(me: &Worker) -> Result<()> {
 }
 everywhere!(variables, super::all_keys_are_variables);
 
-/// The same by eight processes that share memory, on fewer CPUs.
-#[test]
-fn eight_processes_share_keys() {
-    let all = |me: &Worker| {
-        counters_add_up(me)?;
-        one_worker_is_first(me)?;
-        all_keys_are_variables(me)
-    };
-    crate::by_eight_over("shm", all, "all::map::concurrent::eight_processes_share_keys");
+mod deep {
+    use super::*;
+
+    /// All that by eight processes that share memory, on fewer CPUs.
+    #[test]
+    fn eight_processes_share_keys() {
+        let all = |me: &Worker| {
+            counters_add_up(me)?;
+            one_worker_is_first(me)?;
+            all_keys_are_variables(me)
+        };
+        crate::by_eight_over("shm", all, concat!(module_path!(), "::eight_processes_share_keys"));
+    }
 }
 
 /// Runs over shared memory, whatever the transport of the other tests.
-#[farside::test(processes = 3, threads = 1, timeout_s = 120)]
+#[farside::test(processes = 3, threads = 1, timeout_s = 600)]
 fn variables_of_three_processes(me: &Worker) -> Result<()> {
     all_keys_are_variables(me)
 }
@@ -142,7 +146,7 @@ fn the_checker_is_silent_over_shared_memory() {
     let name = "map::concurrent::the_checker_is_silent_over_shared_memory";
     let job = farside::job().processes(2).check_accesses(true).force_fabric("shm".parse().expect("a transport"));
     let job = job.entry([name, "--exact", "--nocapture", "--test-threads=1"]).quiet_stdout();
-    let verdict = job.time_limit(Duration::from_secs(120)).run(all_keys_are_variables);
+    let verdict = job.time_limit(farside_testbed::limit()).run(all_keys_are_variables);
     if std::env::var_os("FARSIDE_LAUNCHER").is_some() {
         std::process::exit(verdict.is_err().into());
     }
@@ -150,14 +154,14 @@ fn the_checker_is_silent_over_shared_memory() {
 }
 
 /// A long entry that others replace all the time is never read while it is half-written.
-#[farside::test(processes = 2, threads = 2, timeout_s = 120)]
+#[farside::test(processes = 2, threads = 2, timeout_s = 600)]
 fn long_entries_are_whole(me: &Worker) -> Result<()> {
     for implementation in [Implementation::OneSided, Implementation::OneSidedPublished] {
         let map = HashMap::<u64, [u64; 256]>::builder().implementation(implementation).build(me)?;
         let m = map.on(me);
         m.insert(1, [0; 256])?;
         me.barrier()?;
-        for number in 0..20_000 {
+        for number in 0..scaled(2000) {
             if me.thread_index() == 0 {
                 m.insert(1, [number; 256])?;
             } else if let Some(found) = m.get(&1)? {

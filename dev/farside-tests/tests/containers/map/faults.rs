@@ -6,6 +6,7 @@ use std::time::Duration;
 use farside::{Error, ProcessId, Result, Simulation, Worker, simulate};
 use farside_containers::map::{HashMap, Map, MapError};
 use farside_containers::{BrokenPromise, Implementation, Op, Promise};
+use farside_testbed::scaled;
 
 use super::{IMPLEMENTATIONS, assert_whole, times, value};
 use crate::everywhere;
@@ -206,7 +207,7 @@ fn survive(me: &Worker, dying: ProcessId, implementation: Implementation) -> Res
 fn a_lost_writer_blocks_no_one() {
     let dying = ProcessId::new(2);
     for implementation in IMPLEMENTATIONS {
-        for time in 0..5 {
+        for time in 0..scaled(2) {
             let ends = Mutex::new(Vec::new());
             let kill_at = Duration::from_micros(1200 + 35 * time);
             let simulated = Simulation::new(4, 1, time).kill(dying, kill_at).run(|me| {

@@ -153,16 +153,20 @@ fn removed_keys_make_room(me: &Worker) -> Result<()> {
 }
 everywhere!(churn, super::removed_keys_make_room);
 
-/// The same by eight processes that share memory, on fewer CPUs.
-#[test]
-fn eight_processes_share_maps() {
-    let all = |me: &Worker| {
-        batches_bring_all(me)?;
-        batches_change_all(me)?;
-        grows_while_used(me)?;
-        removed_keys_make_room(me)
-    };
-    crate::by_eight_over("shm", all, "all::map::whole::eight_processes_share_maps");
+mod deep {
+    use super::*;
+
+    /// All that by eight processes that share memory, on fewer CPUs.
+    #[test]
+    fn eight_processes_share_maps() {
+        let all = |me: &Worker| {
+            batches_bring_all(me)?;
+            batches_change_all(me)?;
+            grows_while_used(me)?;
+            removed_keys_make_room(me)
+        };
+        crate::by_eight_over("shm", all, concat!(module_path!(), "::eight_processes_share_maps"));
+    }
 }
 
 /// Iterates over the own part and over those of others, keeps some entries, and takes all.

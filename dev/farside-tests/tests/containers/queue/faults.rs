@@ -9,8 +9,9 @@ use farside::{AccessConflict, Error, LogGp, PerWorker, ProcessId, Result, SimOpt
 use farside_containers::BrokenPromise;
 use farside_containers::queue::{Ends, Queue, QueueError};
 use farside_containers::{Implementation, Op, Promise};
+use farside_testbed::{limit, scaled};
 
-use super::{Entry, LONG, entry};
+use super::{Entry, entry};
 
 const MICROSECOND: Duration = Duration::from_micros(1);
 const HOST: ProcessId = ProcessId::new(0);
@@ -23,7 +24,7 @@ fn pop_until(
     pause: Duration,
     is_done: impl Fn(u64) -> bool,
 ) -> Result<BTreeMap<Entry, u64>> {
-    let (mut popped, end) = (BTreeMap::new(), me.now() + LONG);
+    let (mut popped, end) = (BTreeMap::new(), me.now() + limit());
     while !is_done(popped.values().sum()) || !ends.is_empty()? {
         if let Some(item) = ends.pop()? {
             *popped.entry(item).or_default() += 1;
@@ -57,7 +58,7 @@ fn late_pieces_of_equal_items_spoil_no_other() {
             if !me.is_first() {
                 (0..EACH).try_for_each(|_| push(usual))?;
             } else {
-                let end = me.now() + LONG;
+                let end = me.now() + limit();
                 let (mut pushed, mut popped) = (EACH, 0);
                 while popped < pushed {
                     assert!(me.now() < end, "stuck with {:?} after {popped} of {pushed}", ends.len());
@@ -129,7 +130,7 @@ fn a_push_that_times_out_blocks_no_other() {
                     }
                 }
                 me.call(WorkerId::FIRST, done, |there, done| done.here(there).set(done.here(there).get() + 1))?;
-                let end = me.now() + LONG;
+                let end = me.now() + limit();
                 while done.here(me).get() != 7 && me.now() < end {
                     me.charge(Duration::from_millis(1));
                     me.progress()?;
@@ -160,7 +161,7 @@ fn fail_a_push(me: &Worker, ends: &Ends<'_, Entry>, item: Entry) -> Result<()> {
 /// next ticket of the slot when the push that failed retires it. What that pusher brings is popped.
 #[test]
 fn a_slot_retired_late_loses_no_item() {
-    for seed in 0..150 {
+    for seed in 0..scaled(15) {
         let options = SimOptions { delay_max_ns: 1 << 17, ..SimOptions::default() };
         let simulated = Simulation::new(3, 1, seed).options(options).run(|me| {
             let queue = Queue::with_implementation(me, HOST, 1, Implementation::OneSided)?;
@@ -197,7 +198,7 @@ fn a_queue_without_slots_says_so() {
         let queue = Queue::with_implementation(me, HOST, 4, Implementation::OneSided)?;
         let ends = queue.on(me);
         if !me.is_first() {
-            let end = me.now() + LONG;
+            let end = me.now() + limit();
             let slots = loop {
                 if let Err(error) = fail_a_push(me, &ends, entry(1, 0)) {
                     break error.room_error::<QueueError>().copied();

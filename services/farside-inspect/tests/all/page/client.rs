@@ -2,13 +2,10 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
 
 use farside_inspect::page::Page;
+use farside_testbed::limit;
 use serde_json::{Value, json};
-
-/// The time after which a test gives up.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server for one job.
 pub(crate) fn serve(job: &str) -> Page {
@@ -35,8 +32,8 @@ pub(crate) fn connect(address: SocketAddr) -> TcpStream {
 
 fn try_connect(address: SocketAddr) -> std::io::Result<TcpStream> {
     let stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(limit()))?;
+    stream.set_write_timeout(Some(limit()))?;
     Ok(stream)
 }
 

@@ -10,17 +10,13 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use farside_conformance::Fabric;
 use farside_fabric::ofi::{OfiConfig, OfiEndpoint};
 use farside_fabric::{Carrier, Completion, FabricError, Operation, ProcessId, RemoteKey, Transport};
 use farside_sys::process::enter_network;
-use farside_testbed::is_left_out;
 use farside_testbed::netns::{Pair, Side, with_privileges};
-
-/// The longest time that a step takes on a very busy machine.
-const LONG: Duration = Duration::from_secs(60);
+use farside_testbed::{deadline, is_left_out, limit, wait_until};
 
 /// The host of a process.
 fn side_of(process: ProcessId) -> Side {
@@ -82,7 +78,7 @@ impl Fabric for BetweenHosts {
 /// Runs a test, unless the developer left out tests with namespaces or with libfabric.
 fn between_hosts(test: impl FnOnce()) {
     if !is_left_out("netns") && !is_left_out("fabric") {
-        with_privileges(2 * LONG, test);
+        with_privileges(limit(), test);
     }
 }
 
@@ -127,7 +123,7 @@ impl Two {
             enter();
             while !until.load(Ordering::Relaxed) {
                 other.progress();
-                other.wait(&[], Some(Instant::now() + Duration::from_millis(20)));
+                other.wait(&[], Some(farside_testbed::soon()));
             }
         });
         Self { pair, end, is_over, other: Some(other) }
@@ -145,24 +141,22 @@ impl Two {
     fn forget(&self, gets: Vec<Completion>) {
         self.end.forget(OTHER);
         for get in gets {
-            let ended = get.wait(&*self.end, OTHER, Instant::now() + LONG);
+            let ended = get.wait(&*self.end, OTHER, deadline());
             assert!(matches!(ended, Err(FabricError::Disconnected { process }) if process == OTHER), "{ended:?}");
         }
     }
 
     fn attach(&self) {
         let key = RemoteKey::starter(OTHER, STARTER_BYTES as u64);
-        self.end.attach(key, Instant::now() + LONG).expect("the other is within reach");
+        self.end.attach(key, deadline()).expect("the other is within reach");
     }
 
     /// Waits until libfabric has let go of all buffers.
     fn await_buffers(&self) {
-        let deadline = Instant::now() + LONG;
-        while self.end.quarantined() > 0 {
-            assert!(Instant::now() < deadline, "{} buffers are in quarantine", self.end.quarantined());
+        wait_until("libfabric lets go of all buffers", || {
             self.end.progress();
-            thread::sleep(Duration::from_millis(1));
-        }
+            self.end.quarantined() == 0
+        });
     }
 
     /// Ends the other process.

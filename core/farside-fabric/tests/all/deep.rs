@@ -1,0 +1,3 @@
+//! Tests that need more than this machine.
+
+mod ofi_between_hosts;
