@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use farside_command::{Failure, USAGE};
-use farside_inspect::InspectError;
+use farside_viewer::InspectError;
 
 /// Why the command failed.
 #[derive(Debug, thiserror::Error)]

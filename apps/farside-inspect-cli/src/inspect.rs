@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use farside_inspect::session::{Session, area_object, job_object, missing_object, serve_lines, values};
-use farside_inspect::{
+use farside_viewer::session::{Session, area_object, job_object, missing_object, serve_lines, values};
+use farside_viewer::{
     AreaInfo, At, Inspector, JobInfo, Missing, Number, RawFrame, Role, Selection, Target, create_token_file,
 };
 use serde_json::{Value, json};
@@ -141,7 +141,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), ShowError> {
     let mut out = BufWriter::new(io::stdout().lock());
     match &arguments.question {
         Question::Jobs { json } => {
-            for job in farside_inspect::jobs()? {
+            for job in farside_viewer::jobs()? {
                 let line = if *json { job_object(&job).to_string() } else { job_line(&job) };
                 writeln!(out, "{line}").map_err(ShowError::Output)?;
             }
@@ -171,7 +171,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), ShowError> {
 
 fn get(arguments: &GetArguments, out: &mut impl Write) -> Result<(), ShowError> {
     let GetArguments { job, area, step, json, npy } = arguments;
-    let (name, selection) = Selection::with_name(area).map_err(farside_inspect::InspectError::from)?;
+    let (name, selection) = Selection::with_name(area).map_err(farside_viewer::InspectError::from)?;
     let area = job.connect()?.open_any(name)?;
     let frame = area.get_raw(&selection, step.map_or(At::Now, At::Step))?;
     if let Some(path) = npy {

@@ -5,8 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use farside_inspect::session::workers_object;
-use farside_inspect::{Awaited, InspectError, Inspector, Shares, Site, WorkerCounters, WorkerState, cycles};
+use farside_viewer::session::workers_object;
+use farside_viewer::{Awaited, InspectError, Inspector, Shares, Site, WorkerCounters, WorkerState, cycles};
 use serde_json::Value;
 
 use crate::error::ShowError;

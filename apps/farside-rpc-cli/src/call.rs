@@ -23,7 +23,7 @@ pub(super) fn call(server: &ServerArguments, name: &str, arguments: &str) -> Res
     let mut encoded = Arguments::default();
     let wrong = |fault: Fault| RpcError::Arguments(fault.at("arguments").to_string());
     types.arguments.encode(&arguments, &mut encoded).map_err(wrong)?;
-    let Arguments { bytes, mut memory } = encoded;
+    let Arguments { bytes, mut memory, .. } = encoded;
     let procedure = client.encoded_procedure(&service.service, service.provider, procedure, shape);
     let answer = bulk::scope(|scope| {
         let encoded = memory.iter_mut().fold(Encoded::new(bytes), |encoded, memory| match memory.file {

@@ -19,6 +19,7 @@
 
 mod decode;
 mod encode;
+mod recursive;
 #[cfg(test)]
 mod tests;
 
@@ -28,8 +29,10 @@ use std::str::SplitAsciiWhitespace;
 
 use serde_json::{Map, Number, Value};
 
-/// The longest description, the longest name in one, and the largest depth of its types. Each level
-/// takes some KiB of stack.
+use recursive::{Again, Recursive};
+
+/// The longest description, the longest name in one, and the largest depth of its types, and of the
+/// values of a recursive one. Each level takes some KiB of stack.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 const NAME_BYTES_MAX: usize = 256;
 const DEPTH_MAX: u32 = 128;
@@ -77,8 +80,10 @@ pub(super) enum Type {
     },
     /// Items that follow the result.
     Stream(Box<Type>),
-    /// The description does not go deeper.
-    Cut,
+    /// A type that contains itself.
+    Recursive(Recursive),
+    /// A recursive type that occurs again.
+    Again(Again),
 }
 
 type Fields = Vec<(String, Type)>;
@@ -88,6 +93,8 @@ type Fields = Vec<(String, Type)>;
 pub(super) struct Encoded {
     pub(super) bytes: Vec<u8>,
     pub(super) memory: Vec<Memory>,
+    /// The depth of the value that is being encoded.
+    depth: u32,
 }
 
 /// Memory for the server to read, or to write and then for a file.
@@ -137,24 +144,32 @@ impl Types {
         if text.len() > TEXT_BYTES_MAX {
             return Err(format!("the description of the types is longer than {TEXT_BYTES_MAX} bytes"));
         }
-        let mut words = Words(text.split_ascii_whitespace());
+        let mut words = Words::of(text);
         let arguments = words.a_type(0)?;
         words.expect("->")?;
         let result = words.a_type(0)?;
         words.expect("!")?;
         let error = words.a_type(0)?;
-        match words.0.next() {
+        match words.words.next() {
             None => Ok(Self { arguments, result, error }),
             Some(word) => Err(format!("{word:?} follows the description of the types")),
         }
     }
 }
 
-struct Words<'a>(SplitAsciiWhitespace<'a>);
+struct Words<'a> {
+    words: SplitAsciiWhitespace<'a>,
+    /// The recursive types that have begun.
+    recursive: Vec<Recursive>,
+}
 
 impl<'a> Words<'a> {
+    fn of(text: &'a str) -> Self {
+        Self { words: text.split_ascii_whitespace(), recursive: Vec::new() }
+    }
+
     fn next(&mut self) -> Result<&'a str, String> {
-        self.0.next().ok_or_else(|| "the description of the types ends early".into())
+        self.words.next().ok_or_else(|| "the description of the types ends early".into())
     }
 
     fn expect(&mut self, expected: &str) -> Result<(), String> {
@@ -188,11 +203,11 @@ impl<'a> Words<'a> {
         let mut inner = || self.a_type(depth + 1);
         Ok(match word {
             "()" | "PhantomData" => Type::Unit,
-            "..." => Type::Cut,
             "Bulk<Read>" => Type::Memory { may_write: false },
             "Bulk<Write>" => Type::Memory { may_write: true },
             "f32" => Type::Float { bytes: 4 },
             "f64" => Type::Float { bytes: 8 },
+            "rec{" => self.a_recursive_type(depth)?,
             "Stream<" => {
                 let items = inner()?;
                 self.expect(">")?;
@@ -234,6 +249,7 @@ impl<'a> Words<'a> {
                 }
                 Type::Enum(variants)
             }
+            _ if word.starts_with('^') => self.again(word)?,
             _ if word.starts_with("NonZero") => match inner()? {
                 Type::Integer { name, bytes, is_signed, .. } => {
                     Type::Integer { name: format!("{name} other than 0"), bytes, is_signed, is_zero_allowed: false }
@@ -287,4 +303,10 @@ fn invalid(ty: &str) -> Fault {
     Fault::new(format!("the server sent what is no {ty}"))
 }
 
-const CUT: &str = "the server's description of the type does not go as deep: call the procedure from a program";
+/// Goes a level deeper into a value.
+fn deeper(depth: u32) -> Result<u32, Fault> {
+    match depth {
+        DEPTH_MAX => Err(Fault::new(format!("it is nested more than {DEPTH_MAX} deep"))),
+        _ => Ok(depth + 1),
+    }
+}

@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use farside::{Error, PerWorker, Result, Wire, Worker, WorkerId};
+use farside::{Error, Losses, PerWorker, Result, Wire, Worker, WorkerId};
 
 /// Why an operation of a container failed.
 ///

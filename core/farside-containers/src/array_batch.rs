@@ -31,6 +31,7 @@ use crate::query::Query;
 ///
 /// ```
 /// use std::rc::Rc;
+/// use farside::prelude::*;
 /// use farside_containers::ArrayBatch;
 ///
 /// # farside::simulate(3, 1, 1, |me| {
@@ -52,7 +53,7 @@ use crate::query::Query;
 /// *Loss*: changes of values in the memory of a lost process are dropped. [`fetch`](Self::fetch)
 /// and [`Worker::quiesce`] return [`Error::PeerLost`], and so may [`apply`](Self::apply). Changes
 /// of other values are made, but [`fetch`](Self::fetch) returns no old values. Both wait for
-/// the other workers again after these [go on](Worker::go_on).
+/// the other workers again after these [go on](farside::Losses::go_on).
 ///
 /// The three forms are those of the batches of lamellar's arrays.
 pub struct ArrayBatch<T: 'static, A: 'static> {

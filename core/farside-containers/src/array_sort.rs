@@ -10,6 +10,7 @@ use crate::dist_vec::DistVec;
 /// collectives, and access the array in no other way meanwhile.
 ///
 /// ```
+/// # use farside::prelude::*;
 /// # farside::simulate(3, 1, 1, |me| {
 /// let array = me.global_array::<u32>(10)?;
 /// for index in array.local_indices(me) {

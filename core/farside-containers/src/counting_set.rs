@@ -6,7 +6,7 @@ use std::fmt;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
-use farside::{Error, Pending, PerWorker, Result, Wire, Worker, WorkerId};
+use farside::{Error, Losses, Pending, PerWorker, Result, Wire, Worker, WorkerId};
 
 use crate::agreement::{ContainerError, agree, with_held};
 use crate::dist_iterator::DistIterator;
@@ -45,8 +45,8 @@ const CACHED_KEYS: usize = 4096;
 /// *Loss*: the counts of a lost process are gone, and so are keys that were on their way to it or
 /// in its cache. [`count`](Self::count) of its keys returns [`Error::PeerLost`]. So do
 /// [`settle`](Self::settle) and [`top_k`](Self::top_k), until the others
-/// [go on](Worker::go_on). Its keys are dropped then. [`iter`](Self::iter) still has the own
-/// part.
+/// [go on](farside::Losses::go_on). Its keys are dropped then. [`iter`](Self::iter) still has the
+/// own part.
 #[derive(Wire)]
 pub struct CountingSet<K: 'static> {
     exchange: Exchange<(K, u64)>,

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::fmt;
 
-use farside::{Error, Pending, PerWorker, Result, Wire, Worker, WorkerId};
+use farside::{Error, Losses, Pending, PerWorker, Result, Wire, Worker, WorkerId};
 
 use crate::agreement::{ContainerError, agree, exchange, fail_together, find_unequal, first, held, place, with_held};
 

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::vec::Drain;
 
-use farside::{Batches, Error, Pending, PerWorker, Reply, Result, WhenFull, Wire, Worker, WorkerId};
+use farside::{Batches, Error, Losses, Pending, PerWorker, Reply, Result, WhenFull, Wire, Worker, WorkerId};
 
 use crate::agreement::{ContainerError, held};
 use crate::route::{Hop, Route};
@@ -70,7 +70,7 @@ const UNDER_WAY_MAX: u32 = 2;
 ///
 /// Items for a lost process, and items whose way leads over it, are dropped. A push that sends such
 /// a batch returns [`Error::PeerLost`]. So does `quiesce`, until the others
-/// [go on](Worker::go_on). An exchange that is made then sends directly.
+/// [go on](farside::Losses::go_on). An exchange that is made then sends directly.
 ///
 /// This is the exchange of bale (*exstack2*, *conveyors*), on calls.
 #[derive(Wire)]

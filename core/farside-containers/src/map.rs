@@ -86,8 +86,8 @@ pub use self::wire_map::{CallBatch, CallMap, WireMap};
 /// nothing. An insertion that returns [`Error::Deadline`](farside::Error::Deadline), or the error
 /// of a call that ran meanwhile, may take effect later, or may have removed the key. It may also
 /// hold its slot until the worker's next operation on the map. Batches, phases and other
-/// collectives fail until the others [go on](Worker::go_on). A map that is made then has parts
-/// at these workers alone.
+/// collectives fail until the others [go on](farside::Losses::go_on). A map that is made then has
+/// parts at these workers alone.
 ///
 /// The seed is *RDMA vs. RPC for Implementing Distributed Data Structures*, which measures the hash
 /// map of BCL.

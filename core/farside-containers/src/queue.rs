@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use farside::bytemuck::{CheckedBitPattern, NoUninit};
 use farside::global::ByteSpace;
-use farside::{Error, PerWorker, ProcessId, Result, Wire, Worker, WorkerId};
+use farside::{Error, Losses, MakeArrays, PerWorker, ProcessId, Result, Wire, Worker, WorkerId};
 
 pub use self::ends::Ends;
 pub use self::phases::{Local, Phase, Popping, Pops, Pushes, Pushing};
@@ -211,8 +211,8 @@ impl From<QueueError> for Error {
 /// [`retired_slots`](Ends::retired_slots). An item that a lost process has popped is gone. With
 /// [`Implementation::OneSidedPublished`] a loss in a push or pop stops the queue: later operations
 /// that wait for the lost process are [`Error::PeerLost`]. Phases fail until the others
-/// [go on](Worker::go_on). Then [`resize`](Self::resize) and [`free`](Self::free) still return
-/// [`Error::PeerLost`], and the memory stays until the job ends.
+/// [go on](farside::Losses::go_on). Then [`resize`](Self::resize) and [`free`](Self::free) still
+/// return [`Error::PeerLost`], and the memory stays until the job ends.
 ///
 /// *Failed pushes* leave the same behind. A push whose request for a place times out does not know
 /// its place. Pops ask for it when they have met it for a second, or for the job's deadline if that
@@ -478,8 +478,8 @@ impl<T: Item> Queue<T> {
     /// in the same order as other collectives and with the same arguments.
     ///
     /// # Errors
-    /// [`QueueError::Capacity`]; [`QueueError::Unequal`]; those of [`Worker::byte_space`] and
-    /// [`Worker::gather`].
+    /// [`QueueError::Capacity`]; [`QueueError::Unequal`]; those of
+    /// [`Worker::byte_space`](farside::MakeArrays::byte_space) and [`Worker::gather`].
     pub fn new(me: &Worker, host: ProcessId, capacity: u64) -> Result<Self> {
         Self::with_implementation(me, host, capacity, Implementation::default())
     }

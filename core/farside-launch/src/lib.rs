@@ -7,6 +7,7 @@ mod error;
 pub mod host;
 pub mod kill_point;
 pub mod layout;
+#[cfg(feature = "log")]
 pub mod log;
 pub mod nic;
 pub mod rendezvous;

@@ -1,8 +1,8 @@
-//! Prints events of the library, if the user asks for them.
+//! Prints events of the library, if the program and the user ask for them.
 //!
 //! The crates of Farside emit events by `tracing` and print none of them. A program that installs a
-//! subscriber of its own receives them. For any other program the variable `FARSIDE_LOG` selects
-//! the events that its processes print.
+//! subscriber of its own receives them. A program without one that is built with the feature `log`,
+//! such as the command `farside`, prints the events that the variable `FARSIDE_LOG` selects.
 
 use std::io;
 
@@ -15,6 +15,7 @@ use crate::settings::{own_environment, variable};
 
 /// The variable that selects events, as `RUST_LOG` does elsewhere: levels and targets, separated by
 /// commas, such as `debug` or `warn,farside_launch=trace`. Events print nothing while it is unset.
+#[cfg(feature = "log")]
 pub const LOG: &str = "FARSIDE_LOG";
 
 /// Prints the events that [`LOG`] selects to the standard error from now on.

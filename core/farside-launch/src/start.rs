@@ -27,7 +27,6 @@ pub use self::monitor::{AskError, Monitor};
 use crate::control::{ToCoordinator, ToProcess};
 use crate::coordinator::{Coordinator, Plan};
 use crate::error::{LaunchError as Error, ProcessEnd, Result};
-use crate::log::log_to_stderr;
 use crate::nic::Nics;
 use crate::ring_options::RingOptions;
 use crate::settings::{Check, Choices, Limits, own_environment};
@@ -156,7 +155,8 @@ impl Launch {
     ///   ran into the time limit.
     /// - [`Error::JobEnded`] if processes did not join the job, or it did not become quiescent.
     pub fn run(mut self) -> Result<()> {
-        log_to_stderr()?;
+        #[cfg(feature = "log")]
+        crate::log::log_to_stderr()?;
         farside_sys::limits::raise_max_open_files();
         let started = Instant::now();
         let count = self.programs.iter().map(|program| u64::from(program.processes)).sum::<u64>();

@@ -19,7 +19,6 @@ pub(crate) use validate::address_error;
 pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
     validate::validate(input)?;
     let Options { krate, word, is_unbounded, is_extensible } = parse_options(&input.attrs)?;
-    let type_word = word.map(|word| quote!(schema.word(#word);));
     if is_extensible {
         validate::validate_extensible(input)?;
     }
@@ -33,7 +32,7 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
     let wire_bytes = shape.wire_bytes(&krate);
     let write = shape.write(&krate);
     let read = shape.read(&krate);
-    let describe = shape.describe(&krate);
+    let description = shape.description(&krate, word.as_ref());
     let encode = shape.encode(&krate);
     let decode = shape.decode(&krate);
 
@@ -76,9 +75,9 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
                 }
             }
 
+            #[inline]
             fn describe(schema: &mut #krate::wire::Schema) {
-                #type_word
-                #describe
+                schema.derived::<Self>(const { &#description });
             }
 
             fn encode(&self, out: &mut #krate::wire::Encoder) {

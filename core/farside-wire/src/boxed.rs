@@ -57,8 +57,7 @@ unsafe impl<T: Wire> Wire for Vec<T> {
 
     #[inline]
     fn describe(schema: &mut Schema) {
-        schema.word("Vec");
-        schema.owned(T::describe);
+        schema.container::<Self>("Vec", T::describe);
     }
 
     #[inline]
@@ -199,8 +198,7 @@ unsafe impl<T: Wire> Wire for Box<T> {
 
     #[inline]
     fn describe(schema: &mut Schema) {
-        schema.word("Box");
-        schema.owned(T::describe);
+        schema.container::<Self>("Box", T::describe);
     }
 
     #[inline]
@@ -239,7 +237,8 @@ unsafe impl Wire for String {
     #[inline]
     fn describe(schema: &mut Schema) {
         schema.word("String");
-        schema.owned(u8::describe);
+        u8::describe(schema);
+        schema.any_bytes();
     }
 
     #[inline]

@@ -54,6 +54,8 @@ pub use farside_macros::Wire;
 pub use portable::{Decoder, Encoder, decode, encode};
 pub use reader::Reader;
 pub use schema::{Schema, hash_name, type_hash};
+#[doc(hidden)]
+pub use schema::{Shape, ShapeKind, Variant};
 
 /// A value that may travel from one process of a job to another.
 ///

@@ -48,6 +48,7 @@ pub use simulate::{Simulated, Simulation, simulate};
 use crate::Worker;
 pub use crate::runtime::footprint::{Footprint, footprint};
 pub use farside_launch::child::{is_member, is_reported};
+#[cfg(feature = "log")]
 pub use farside_launch::log::log_to_stderr;
 pub use farside_launch::nic::{Nics, NoNics};
 pub use farside_launch::settings::{Check, UnknownCheck};
@@ -122,7 +123,7 @@ impl Job {
         fabric: FabricChoice => fabric;
 
         /// Sets the size and the growth of the ring from one worker to another, unless
-        /// [`setup_with`](Worker::setup_with) chooses others.
+        /// [`setup_with`](crate::Ways::setup_with) chooses others.
         ///
         /// [`run`](Self::run) refuses invalid options with
         /// [`LaunchError::RingOptions`](crate::LaunchError::RingOptions).
@@ -320,6 +321,7 @@ impl Job {
     }
 
     fn run_body(mut self, site: &Location<'_>, body: &Body<'_>) -> Result<()> {
+        #[cfg(feature = "log")]
         log_to_stderr()?;
         farside_sys::limits::raise_max_open_files();
         let site = site.to_string();

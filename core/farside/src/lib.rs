@@ -30,20 +30,20 @@
 //! | call with buffers, get results and counts in registered memory | [`To`] has the table; [`Registered`], [`ResultPlace`], [`Countdown`] |
 //! | call everyone | [`Worker::everyone`], [`Everyone`] |
 //! | call any free thread of a process, with functions that may wait | [`Job::pool_threads`], [`Worker::pool_of`] |
-//! | call functions of other programs of the job | [`Named`], [`Job::register`], [`Worker::call_named`] |
+//! | call functions of other programs of the job | [`Named`], [`Job::register`], [`Worker::call_named`](crate::NamedCalls::call_named) |
 //! | call from threads that are not workers | [`Worker::scope`], [`Caller`] |
 //! | send values of your own types | [`Wire`] |
 //! | send a function as an argument, as libraries do | [`Function`] |
 //! | reach state from called functions | [`Dist`], [`PerWorker`] |
 //! | keep state of a library in each process | [`Worker::process_state`] |
 //! | run a function of a library in a process whose workers compute | [`Caller::run_beside`] |
-//! | use registered memory of any process | [`memory`], [`Worker::allocate`], [`Worker::allocate_at`], [`Worker::allocate_array`], [`RemoteMemory`] |
+//! | use registered memory of any process | [`memory`], [`Worker::allocate`], [`Worker::allocate_at`], [`Worker::allocate_array`](crate::MakeArrays::allocate_array), [`RemoteMemory`] |
 //! | allocate in another worker's memory without asking it | [`heap`] |
 //! | reach any memory by its address | [`global`], [`GlobalPtr`], [`GlobalSlice`], [`Section`] |
-//! | signal that data has arrived, wait for that | [`Worker::put_signal`], [`Until`], [`Notifications`] |
-//! | give ordinary memory an address | [`Worker::register`], [`Worker::lend`] |
-//! | spread arrays over all processes | [`GlobalArray`], [`Worker::symmetric`], [`Worker::byte_space`] |
-//! | copy between any places, in a defined order, without waiting | [`Worker::copy`], [`Order`], [`Handle`] |
+//! | signal that data has arrived, wait for that | [`Worker::put_signal`](crate::AwaitSignals::put_signal), [`Until`], [`Notifications`] |
+//! | give ordinary memory an address | [`Worker::register`](crate::RegisterMemory::register), [`Worker::lend`](crate::RegisterMemory::lend) |
+//! | spread arrays over all processes | [`GlobalArray`], [`Worker::symmetric`](crate::MakeArrays::symmetric), [`Worker::byte_space`](crate::MakeArrays::byte_space) |
+//! | copy between any places, in a defined order, without waiting | [`Worker::copy`](crate::MoveMemory::copy), [`Order`], [`Handle`] |
 //! | stream messages, values or bytes from one worker to another | [`pipe`], [`Worker::pipe`] |
 //! | meet, combine values, exchange them; go on after a loss | [`Worker::barrier`], [`Worker::all_reduce`] and others; [`Team`] |
 //! | find accesses without a defined order | [`Job::check_accesses`] |
@@ -103,9 +103,10 @@ pub use farside_fabric::{FabricError, MachineId, ProcessId, RemoteKey, RemoteReg
 pub use farside_launch::ring_options::RingOptions;
 pub use farside_macros::test;
 pub use global::{
-    AddressFault, AllNotifications, Comparison, Distribution, GlobalAddress, GlobalArray, GlobalPtr, GlobalSlice,
-    Handle, Hyperslab, Incoming, LocalBytes, LocalBytesError, LocalVec, MovementError, NotificationFault,
-    Notifications, Order, Section, SectionFault, Signal, Symmetric, Until,
+    AccessBytes, AddressFault, AllNotifications, AwaitSignals, Comparison, Distribution, GlobalAddress, GlobalArray,
+    GlobalPtr, GlobalSlice, Handle, Hyperslab, Incoming, LocalBytes, LocalBytesError, LocalVec, MakeArrays, MoveMemory,
+    MovementError, NotificationFault, Notifications, Order, RegisterMemory, Section, SectionFault, Signal, Symmetric,
+    Until,
 };
 pub use invoke::call::{AGGREGATE_AGE, AGGREGATE_BYTES, Aggregation, Aggregator, Aggregators, To, WhenFull};
 pub use invoke::caller::{Caller, CallerPending};
@@ -123,10 +124,10 @@ pub use memory::{Registered, RemoteMemory};
 pub use runtime::activity::{
     Activity, CurrentCall, CurrentWait, Event, EventKind, FunctionId, Place, Taken, Whom, WorkerActivity,
 };
-pub use runtime::collective::{Finish, Team};
+pub use runtime::collective::{Finish, MoreCollectives, Team};
 pub use runtime::deadline::{Deadline, DeadlineHold};
 pub use runtime::observer::AccessKind;
-pub use runtime::worker::{Batches, Counters, Scope, Worker};
+pub use runtime::worker::{Batches, Counters, Losses, Machines, NamedCalls, Scope, Ways, Worker};
 pub use wire::Wire;
 
 /// The messages of this crate and of those below it, for tests of their decoders.
@@ -144,6 +145,11 @@ pub mod prelude {
     pub use crate::{
         Aggregation, Aggregator, Dist, On, Pending, PerWorker, ProcessId, Reply, Synchronizer, WhenFull, Wire, Worker,
         WorkerId,
+    };
+    // The less common methods of workers.
+    pub use crate::{
+        AccessBytes as _, AwaitSignals as _, Losses as _, Machines as _, MakeArrays as _, MoreCollectives as _,
+        MoveMemory as _, NamedCalls as _, RegisterMemory as _, Ways as _,
     };
 }
 

@@ -308,7 +308,7 @@ impl RemoteMemory {
 /// A place in the program.
 type Caller = &'static Location<'static>;
 
-/// Options of [`Worker::allocate_with`].
+/// Options of [`Worker::allocate_with`](crate::RegisterMemory::allocate_with).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AllocateOptions {
     /// The NUMA node of this machine; `None` is the one that the worker is bound to. If the node is

@@ -29,7 +29,9 @@ pub use command::CommandLine;
 pub use failure::Failure;
 pub use holdings::Holdings;
 pub use left_out::{BEDS, has_library, has_program, is_left_out, python};
-pub use patience::{DEPTH, deadline, depth, hold_still, is_past, limit, now, scaled, soon, wait_for, wait_until};
+pub use patience::{
+    DEPTH, deadline, depth, hold_still, is_past, limit, now, scaled, soon, spin_for, wait_for, wait_until,
+};
 pub use running::{Echo, Running, ended_with_us, ending_with_us, run};
 
 /// Returns a free port of this machine for the process 0 of a job.

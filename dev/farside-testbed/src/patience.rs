@@ -86,6 +86,22 @@ pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// Waits as [`wait_for`] does, but looks a thousand times before it sleeps: for what another thread
+/// brings in microseconds.
+///
+/// # Panics
+/// No look returns a value within [`limit`]. The message contains `what`.
+#[track_caller]
+pub fn spin_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    for _ in 0..1000 {
+        if let Some(found) = look() {
+            return found;
+        }
+        thread::yield_now();
+    }
+    wait_for(what, look)
+}
+
 /// Holds a thread for ever: for a process that another one kills, and for a peer that stays silent.
 /// The process ends with the process that started it, or when it is killed.
 pub fn hold_still() -> ! {

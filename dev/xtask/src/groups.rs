@@ -315,7 +315,7 @@ mod tests {
             (test("/x/dev/farside-tests", "containers", "linear::schedules::deep::all"), "containers"),
             (test("/x/dev/farside-tests", "rpc", "cases::deep::tcp"), "services"),
             (test("/x/services/farside-rpc", "all", "soak::deep::clients"), "large"),
-            (test("/x/services/farside-inspect", "all", "timing::idle"), "timing"),
+            (test("/x/services/farside-viewer", "all", "timing::idle"), "timing"),
             (test("/x/services/farside-kv", "all", "hosts::deep::cut"), "hosts"),
             (test("/x/apps/farside-cli", "farside", "deep::top"), "apps"),
         ] {

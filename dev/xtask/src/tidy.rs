@@ -37,31 +37,39 @@ pub(crate) struct Crate {
 }
 
 /// The crates of the workspace, bottom to top.
-const CRATES: [Crate; 19] = [
+const CRATES: [Crate; 25] = [
     Crate { folder: "dev/farside-testbed", is_safe: true, code: 770, below: &[] },
     Crate { folder: "core/farside-sys", is_safe: false, code: 2_880, below: &[] },
     Crate { folder: "core/farside-macros", is_safe: true, code: 1_050, below: &[] },
-    Crate { folder: "core/farside-wire", is_safe: false, code: 1_290, below: &["farside-macros"] },
+    Crate { folder: "core/farside-wire", is_safe: false, code: 1_660, below: &["farside-macros"] },
     Crate { folder: "core/farside-fabric", is_safe: false, code: 12_020, below: &["farside-sys", "farside-wire"] },
     Crate { folder: "core/farside-transmit", is_safe: false, code: 1_120, below: &["farside-fabric"] },
     Crate { folder: "core/farside-launch", is_safe: false, code: 4_080, below: &["farside-fabric"] },
     Crate { folder: "core/farside", is_safe: false, code: 28_680, below: &["farside-launch"] },
     Crate { folder: "core/farside-containers", is_safe: true, code: 6_970, below: &["farside"] },
-    Crate { folder: "services/farside-rpc", is_safe: false, code: 10_210, below: &["farside-fabric"] },
+    Crate { folder: "services/farside-connect", is_safe: false, code: 6_000, below: &["farside-fabric"] },
+    Crate { folder: "services/farside-rpc", is_safe: true, code: 5_000, below: &["farside-connect"] },
     Crate { folder: "services/farside-kv", is_safe: true, code: 1_540, below: &["farside-rpc"] },
-    Crate { folder: "services/farside-inspect", is_safe: true, code: 8_790, below: &["farside-rpc", "farside"] },
+    Crate { folder: "services/farside-inspect", is_safe: true, code: 4_240, below: &["farside-rpc", "farside"] },
+    Crate { folder: "services/farside-viewer", is_safe: true, code: 4_650, below: &["farside-inspect"] },
     Crate { folder: "apps/farside-mcts", is_safe: true, code: 5_350, below: &["farside"] },
-    Crate {
-        folder: "apps/farside-cli",
-        is_safe: true,
-        code: 3_990,
-        below: &["farside-mcts", "farside-inspect", "farside-kv"],
-    },
+    Crate { folder: "apps/farside-command", is_safe: true, code: 170, below: &[] },
+    Crate { folder: "apps/farside-cli", is_safe: true, code: 1_900, below: &["farside-mcts", "farside-command"] },
+    Crate { folder: "apps/farside-rpc-cli", is_safe: true, code: 1_200, below: &["farside-rpc", "farside-command"] },
+    Crate { folder: "apps/farside-kv-cli", is_safe: true, code: 560, below: &["farside-kv", "farside-rpc-cli"] },
+    Crate { folder: "apps/farside-inspect-cli", is_safe: true, code: 1_600, below: &["farside-viewer", "farside-cli"] },
     Crate {
         folder: "apps/farside-bench",
         is_safe: false,
         code: 11_630,
-        below: &["farside-transmit", "farside-containers", "farside-mcts", "farside-inspect", "farside-kv"],
+        below: &[
+            "farside-transmit",
+            "farside-containers",
+            "farside-mcts",
+            "farside-viewer",
+            "farside-kv",
+            "farside-command",
+        ],
     },
     Crate {
         folder: "dev/farside-conformance",
@@ -74,7 +82,7 @@ const CRATES: [Crate; 19] = [
         folder: "dev/farside-book",
         is_safe: true,
         code: 30,
-        below: &["farside-containers", "farside-inspect", "farside-kv", "farside-conformance"],
+        below: &["farside-containers", "farside-viewer", "farside-kv", "farside-conformance"],
     },
     Crate { folder: "dev/xtask", is_safe: true, code: 3_300, below: &["farside-testbed"] },
 ];
@@ -86,7 +94,8 @@ const MODEL: &str = "docs/memory-model.md";
 const UNFINISHED: [&str; 4] = ["FIXME", "XXX", "HACK", "TODO"];
 
 /// The crates whose messages the codec writes and reads.
-const ENCODED: [&str; 4] = ["core/farside", "core/farside-fabric", "core/farside-launch", "services/farside-rpc"];
+const ENCODED: [&str; 5] =
+    ["core/farside", "core/farside-fabric", "core/farside-launch", "services/farside-connect", "services/farside-rpc"];
 
 /// What hand-written encoding calls.
 const ENCODING: [&str; 4] = ["to_le_bytes", "from_le_bytes", "to_ne_bytes", "from_ne_bytes"];
@@ -94,10 +103,10 @@ const ENCODING: [&str; 4] = ["to_le_bytes", "from_le_bytes", "to_ne_bytes", "fro
 /// The files that call it, and why no codec can do it.
 const ENCODED_BY_HAND: [(&str, &str); 19] = [
     ("core/farside-fabric/src/ofi/message.rs", "hot path: the header of every message"),
-    ("services/farside-rpc/src/frame.rs", "hot path: the header of every frame"),
-    ("services/farside-rpc/src/path/tcp.rs", "hot path: the length of every frame"),
-    ("services/farside-rpc/src/socket.rs", "the length of a message, which comes before it is decoded"),
-    ("services/farside-rpc/src/door.rs", "the version of a message, which says how to decode it"),
+    ("services/farside-connect/src/frame.rs", "hot path: the header of every frame"),
+    ("services/farside-connect/src/path/tcp.rs", "hot path: the length of every frame"),
+    ("services/farside-connect/src/socket.rs", "the length of a message, which comes before it is decoded"),
+    ("services/farside-connect/src/door.rs", "the version of a message, which says how to decode it"),
     ("services/farside-rpc/src/server.rs", "a number made of random bytes"),
     ("core/farside/src/heap/layout.rs", "hot path: headers of blocks"),
     ("core/farside/src/heap/tags.rs", "hot path: lists of freed blocks"),

@@ -67,8 +67,14 @@ impl fmt::Display for Field {
     }
 }
 
+/// Makes a field, for tests of readers.
+#[must_use]
+pub fn field(name: &str, element: ElementType, offset: u32, shape: &[u32]) -> Field {
+    Field { name: name.into(), element, offset, shape: shape.to_vec() }
+}
+
 /// A type with its fields, such as `struct {mass: f32, position: f64[3]}`.
-pub(crate) fn with_fields(element: ElementType, fields: &[Field]) -> String {
+pub fn with_fields(element: ElementType, fields: &[Field]) -> String {
     match element {
         ElementType::Struct(_) => {
             let fields: Vec<String> = fields.iter().map(Field::to_string).collect();
@@ -79,7 +85,7 @@ pub(crate) fn with_fields(element: ElementType, fields: &[Field]) -> String {
 }
 
 /// Whether a type can be that of elements, and has these fields.
-pub(crate) fn is_possible(element: ElementType, fields: &[Field]) -> bool {
+pub fn is_possible(element: ElementType, fields: &[Field]) -> bool {
     let ElementType::Struct(bytes) = element else { return fields.is_empty() };
     let has_place = |field: &Field| {
         !matches!(field.element, ElementType::Struct(_))
@@ -159,7 +165,7 @@ impl ElementType {
     }
 
     /// Whether bytes are values of the type. All are but those of `bool`.
-    pub(crate) fn are_values(self, bytes: &[u8]) -> bool {
+    pub fn are_values(self, bytes: &[u8]) -> bool {
         self != Self::Bool || bytes.iter().all(|byte| *byte < 2)
     }
 }

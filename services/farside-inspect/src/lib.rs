@@ -1,9 +1,9 @@
-//! Looks into a running job of Farside from outside, without stopping it.
+//! Shows what a running program has, to other programs and without stopping.
 //!
-//! A program shows what it has with [`Expose`]. Another program, of the same user on the same
-//! machine, finds the job and reads it with [`Inspector`]. So does the command `farside inspect`.
-//! From another machine, a [`Target`] says where the job is, and proves a token.
-//! The job itself stays closed: who looks takes no part in its collectives, calls or verdicts.
+//! A program shows its data with [`Expose`]. Another program, of the same user on the same machine,
+//! finds the job and reads it: the command `farside inspect`, or one that uses `farside-viewer`.
+//! From another machine it proves a token. The job itself stays closed: who looks takes no part in
+//! its collectives, calls or verdicts.
 //!
 //! | to | use |
 //! |---|---|
@@ -11,45 +11,46 @@
 //! | show memory as it is now | [`Expose::expose`], [`Exposed::lock`] |
 //! | show and take in single numbers | [`Expose::gauge`], [`Expose::parameter`] |
 //! | have readers start something, or ask | [`Expose::action`], [`Expose::probe`] |
-//! | find jobs | [`jobs()`] |
+//! | show structs | [`Element`](derive@Element) |
 //! | show what a program has that is no job | [`Standalone`] |
 //! | have a launcher answer for processes that show nothing | [`LauncherDoor`] |
-//! | list what a job shows, and read it | [`Inspector`] |
-//! | read a part | [`Selection`] |
-//! | read a step in place | [`Area::pin`] |
-//! | change the job | [`Inspector::set`], [`Area::put`], [`Inspector::act`] |
-//! | have the job pause | [`Inspector::pause_at`] |
-//! | ask in JSON, with the feature `session` | `session::Session` |
-//! | show jobs in a browser, with the feature `page` | `page::Page` |
-//! | see what workers do and wait for | [`Inspector::workers`], [`cycles`] |
-//! | record what they did | [`Inspector::trace`] |
+//! | make tokens for readers on other machines | [`create_token_file`] |
 //!
 //! # Rooms
 //!
-//! From the bottom up.
+//! From the bottom up. Each uses those above it in the table only.
 //!
 //! | room | contents |
 //! |---|---|
-//! | `element`, `spans`, `selection`, `points` | types of elements; places in arrays; what a reader selects; places for tests |
-//! | `names`, `network`, `protocol` | where doors are, on the machine and on the network; what travels |
-//! | `client` | the side of those who look |
+//! | `sync`, `points`, `element`, `spans` | a mutex; places for tests; types of elements; places in arrays |
+//! | `names`, `network` | where doors are, on the machine and on the network |
+//! | `protocol` | what travels between a door and its clients |
+//! | `doors` | connections to the doors of a job |
 //! | `target` | the side of the program: what it shows, and the door of its process |
-//! | `session` | questions and answers as JSON, for the page, Python and scripts |
-//! | `page` | a page for browsers, and its server |
+//!
+//! Inside `target`, from the bottom up:
+//!
+//! | room | contents |
+//! |---|---|
+//! | `error`, `atomics`, `word`, `lease`, `slots` | errors; the lock of memory; who holds something; copies of a view |
+//! | `holds` | how all workers stay at one step |
+//! | `shared`, `locked` | what the program and the door share of a view, and of memory |
+//! | `areas` | what the workers of a process show |
+//! | `questions`, `activity`, `conductor` | functions of workers; what workers do; changes in all processes |
+//! | `handlers` | what the door does for its clients |
+//! | `setting`, `network`, `door` | what the environment says; the door on the network; the door of a process |
+//! | `host` | a worker, or a program without a job |
+//! | `view`, `numbers`, `functions`, `memory` | what a program holds of that which it shows |
+//! | `standalone`, `launcher`, `simulated` | programs without a job; launchers; tests |
 
 #![forbid(unsafe_code)]
 
-mod client;
+mod doors;
 mod element;
 mod names;
 mod network;
-#[cfg(feature = "page")]
-pub mod page;
 mod points;
 mod protocol;
-mod selection;
-#[cfg(feature = "session")]
-pub mod session;
 mod spans;
 mod sync;
 mod target;
@@ -60,24 +61,42 @@ pub fn message_kinds() -> Vec<farside_rpc::wire::check::MessageKind> {
     protocol::message_kinds()
 }
 
-/// For what macros write, not for programs.
+/// For what macros write and for `farside-viewer`, not for programs.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::element::derived::{Sealed, add_field, bytes_of, struct_of};
+    pub use crate::sync::lock;
+    pub use crate::target::SimulatedWorker;
+
+    pub mod doors {
+        pub use crate::doors::{Doors, DoorsError, Guest, Origin, client_of, unreached};
+    }
+    pub mod element {
+        pub use crate::element::{field, is_possible, with_fields};
+    }
+    pub mod names {
+        pub use crate::names::{FoundDoors, jobs};
+    }
+    pub mod network {
+        pub use crate::network::{TOKEN_FILE, Token, credentials, read_tokens};
+    }
+    pub mod points {
+        pub use crate::points::Points;
+    }
+    pub mod protocol {
+        pub use crate::protocol::*;
+    }
+    pub mod spans {
+        pub use crate::spans::{Span, elements, runs};
+    }
 }
 
-pub use client::{
-    Area, AreaInfo, At, Awaited, CallSite, CallState, Frame, InspectError, Inspector, JobInfo, Late, Locked,
-    MessageSum, Missing, Number, Occurrence, PartInfo, Paused, Pinned, PutSite, RawFrame, Shares, Site, Trace,
-    TraceEvent, WaitSite, WaitState, Watch, WorkerCounters, WorkerState, WorkerTrace, cycles, jobs,
-};
 pub use element::{Element, ElementType, Field};
 /// Makes a struct an [element](trait@Element).
 pub use farside_macros::Element;
 pub use names::JobId;
-pub use network::{Target, TokenError, create_token_file, first_secret};
+pub use network::{TokenError, create_token_file, first_secret};
 pub use protocol::{About, Kind, Refused, Role};
-pub use selection::{Places, Selected, Selection, SelectionError};
 pub use target::{
     Expose, ExposeError, Exposed, Gauge, LauncherDoor, LockedHere, Memory, OwnMemory, Parameter, PublishError, Shown,
     Standalone, View, ViewBuilder,

@@ -66,22 +66,22 @@ impl JobId {
     }
 
     /// Whether it can be the name of a job, and so be shown in a terminal.
-    pub(crate) fn is_valid(&self) -> bool {
+    pub fn is_valid(&self) -> bool {
         tidied(&self.name) == self.name
     }
 
     /// Whether a user who wrote this means the job: by name, by ID, or both as `NAME/ID`.
-    pub(crate) fn is_meant_by(&self, text: &str) -> bool {
+    pub fn is_meant_by(&self, text: &str) -> bool {
         text == self.to_string() || text == self.id.to_string() || tidied(text) == self.name
     }
 
     /// Where the door of a process is.
-    pub(crate) fn address(&self, process: u32) -> String {
+    pub fn address(&self, process: u32) -> String {
         format!("shm:inspect/{}/{self}/{process}", user_id())
     }
 
     /// Where the door of the launcher is.
-    pub(crate) fn launcher_address(&self) -> String {
+    pub fn launcher_address(&self) -> String {
         format!("shm:inspect/{}/{self}/{OF_LAUNCHER}", user_id())
     }
 }
@@ -110,18 +110,18 @@ fn tidied(name: &str) -> String {
 
 /// The doors of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct FoundDoors {
+pub struct FoundDoors {
     /// The processes that have one.
-    pub(crate) processes: BTreeSet<u32>,
+    pub processes: BTreeSet<u32>,
     /// Whether the launcher has one.
-    pub(crate) has_launcher: bool,
+    pub has_launcher: bool,
 }
 
 /// The jobs of this user on this machine that have doors.
 ///
 /// # Errors
 /// The system's error if the table of sockets cannot be read.
-pub(crate) fn jobs() -> io::Result<BTreeMap<JobId, FoundDoors>> {
+pub fn jobs() -> io::Result<BTreeMap<JobId, FoundDoors>> {
     let table = std::fs::read("/proc/net/unix")?;
     Ok(jobs_in(&String::from_utf8_lossy(&table), user_id()))
 }

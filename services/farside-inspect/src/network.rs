@@ -11,8 +11,10 @@ use farside_rpc::{Address, Credentials, Tokens, Wire};
 use farside_sys::net::tcp::own_addresses;
 use farside_sys::process::random_bytes;
 
+/// The variable that keeps doors shut, or opens them on the network.
+pub(crate) const INSPECT: &str = "FARSIDE_INSPECT";
 /// The variable that names the file with tokens.
-pub(crate) const TOKEN_FILE: &str = "FARSIDE_INSPECT_TOKEN_FILE";
+pub const TOKEN_FILE: &str = "FARSIDE_INSPECT_TOKEN_FILE";
 /// The right to look, and the right to change something, which includes the other.
 pub(crate) const READ: &str = "read";
 pub(crate) const WRITE: &str = "write";
@@ -70,7 +72,7 @@ pub enum TokenError {
 }
 
 /// Reads the tokens of a file that only its user can read.
-pub(crate) fn read_tokens(path: &Path) -> Result<Vec<Token>, TokenError> {
+pub fn read_tokens(path: &Path) -> Result<Vec<Token>, TokenError> {
     let failed = |cause| TokenError::Read { path: path.into(), cause };
     let file = File::open(path).map_err(failed)?;
     let about = file.metadata().map_err(failed)?;
@@ -122,7 +124,7 @@ pub(crate) fn known(tokens: &[Token]) -> Tokens {
 }
 
 /// What proves a token.
-pub(crate) fn credentials(Token { right, secret }: &Token) -> Credentials {
+pub fn credentials(Token { right, secret }: &Token) -> Credentials {
     Credentials::token(right, secret)
 }
 
@@ -136,70 +138,6 @@ pub(crate) fn reachable_addresses() -> Vec<String> {
     all.retain(|address| !is_local(address));
     all.sort_by_key(IpAddr::is_ipv6);
     all.iter().take(ADDRESSES_MAX).map(IpAddr::to_string).collect()
-}
-
-/// Which job is meant, and with which token to look into it from another machine.
-///
-/// | text | meaning |
-/// |---|---|
-/// | a name, a number, or `NAME/NUMBER` | a job of this user on this machine |
-/// | nothing | the only one that there is |
-/// | `tcp://HOST:PORT` | the job whose process 0 has its door there |
-///
-/// A token is needed for the last. Its file is named by [`token_file`](Self::token_file), or else
-/// by `FARSIDE_INSPECT_TOKEN_FILE` in the environment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Target {
-    text: String,
-    token_file: Option<PathBuf>,
-}
-
-impl Target {
-    /// Names a job.
-    #[must_use]
-    pub fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into(), token_file: None }
-    }
-
-    /// Takes the token from a file. `None` is the file that the environment names.
-    #[must_use]
-    pub fn token_file(self, path: Option<PathBuf>) -> Self {
-        Self { token_file: path, ..self }
-    }
-
-    pub(crate) fn text(&self) -> &str {
-        &self.text
-    }
-
-    /// Where the door of process 0 is, if it is on the network.
-    pub(crate) fn network(&self) -> Option<&str> {
-        Some(&*self.text).filter(|text| text.starts_with("tcp://"))
-    }
-
-    /// The token to prove.
-    pub(crate) fn token(&self) -> Result<Token, TokenError> {
-        let from_environment = || std::env::var_os(TOKEN_FILE).filter(|path| !path.is_empty()).map(PathBuf::from);
-        let path = self.token_file.clone().or_else(from_environment).ok_or(TokenError::None)?;
-        Ok(read_tokens(&path)?.swap_remove(0))
-    }
-}
-
-impl<T: AsRef<str> + ?Sized> From<&T> for Target {
-    fn from(text: &T) -> Self {
-        Self::new(text.as_ref())
-    }
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl From<&Target> for Target {
-    fn from(target: &Target) -> Self {
-        target.clone()
-    }
 }
 
 /// The host and the port at which a text has a door listen: `tcp`, or `tcp://HOST:PORT`.

@@ -15,11 +15,11 @@ const KILL: &str = "FARSIDE_INSPECT_KILL";
 
 /// The points of one side. Clones count together.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Points(Option<Arc<AtomicU32>>);
+pub struct Points(Option<Arc<AtomicU32>>);
 
 impl Points {
     /// Reads from the environment whether this side is killed.
-    pub(crate) fn of(side: &str) -> Self {
+    pub fn of(side: &str) -> Self {
         if !cfg!(debug_assertions) {
             return Self(None);
         }
@@ -30,7 +30,7 @@ impl Points {
 
     /// Passes a point.
     #[inline]
-    pub(crate) fn pass(&self) {
+    pub fn pass(&self) {
         if let Some(left) = &self.0
             && left.fetch_sub(1, Ordering::Relaxed) == 1
         {

@@ -8,12 +8,12 @@ use crate::element::{ElementType, Field};
 use crate::names::JobId;
 use crate::network::Token;
 use crate::spans::Span;
-pub(crate) use farside::__private::{
+pub use farside::__private::{
     Answer, CalledFunction, Counted, EventNow, EventWhat, EventsNow, Position, Question, WhomNow, WorkerNow, WorkersNow,
 };
 
 /// The most bytes of one change of views, and of the changes of a view that wait for its next step.
-pub(crate) const CHANGE_BYTES_MAX: u64 = 8 << 20;
+pub const CHANGE_BYTES_MAX: u64 = 8 << 20;
 
 /// The process behind a door.
 #[derive(Clone, Debug, PartialEq, Eq, Wire)]
@@ -439,7 +439,7 @@ pub trait Door {
 }
 
 /// The arguments and results of the calls, for tests of their decoders.
-pub(crate) fn message_kinds() -> Vec<MessageKind> {
+pub fn message_kinds() -> Vec<MessageKind> {
     vec![
         MessageKind::of::<About>(),
         MessageKind::of::<Neighbors>(),

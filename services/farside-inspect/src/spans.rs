@@ -24,7 +24,7 @@ impl Span {
 
     /// The places of this span inside a part of the dimension, counted from the start of the part,
     /// and the number of places before them.
-    pub(crate) fn within(&self, origin: u64, length: u64) -> Option<(Self, u64)> {
+    pub fn within(&self, origin: u64, length: u64) -> Option<(Self, u64)> {
         // The number of places of the span before a place of the dimension.
         let before = |place: u64| place.saturating_sub(self.start).div_ceil(self.step).min(self.count);
         let (first, end) = (before(origin), before(origin.checked_add(length)?));
@@ -34,7 +34,7 @@ impl Span {
 }
 
 /// The number of elements of a shape, if their bytes fit into an address space.
-pub(crate) fn elements(shape: &[u64], element_bytes: usize) -> Option<usize> {
+pub fn elements(shape: &[u64], element_bytes: usize) -> Option<usize> {
     let count = shape.iter().try_fold(1_u64, |product, length| product.checked_mul(*length))?;
     let bytes = count.checked_mul(element_bytes as u64)?;
     isize::try_from(bytes).ok()?;
@@ -82,7 +82,7 @@ fn outer_dimensions(shape: &[u64], spans: &[Span]) -> usize {
 
 /// Calls `take` with the offset and the length in bytes of each contiguous run of a block, in
 /// row-major order. The spans are inside the shape, which has a [number of elements](elements).
-pub(crate) fn runs(shape: &[u64], spans: &[Span], element_bytes: usize, mut take: impl FnMut(usize, usize)) {
+pub fn runs(shape: &[u64], spans: &[Span], element_bytes: usize, mut take: impl FnMut(usize, usize)) {
     let outer = outer_dimensions(shape, spans);
     let bytes_from = |dimension: usize| shape[dimension..].iter().product::<u64>() as usize * element_bytes;
     let run = spans[outer..].iter().map(|span| span.count as usize).product::<usize>() * element_bytes;

@@ -3,6 +3,7 @@
 mod activity;
 mod areas;
 mod atomics;
+mod conductor;
 mod door;
 mod error;
 mod functions;
@@ -15,8 +16,9 @@ mod locked;
 mod memory;
 mod network;
 mod numbers;
+mod questions;
+mod setting;
 mod shared;
-#[cfg(test)]
 mod simulated;
 mod slots;
 mod standalone;
@@ -30,10 +32,12 @@ use farside::{Error, Worker};
 
 pub use self::error::{ExposeError, PublishError};
 pub use self::functions::Shown;
+use self::handlers::Neighborhood;
 use self::host::Host;
 pub use self::launcher::LauncherDoor;
 pub use self::memory::{Exposed, LockedHere, Memory};
 pub use self::numbers::{Gauge, Parameter};
+pub use self::simulated::SimulatedWorker;
 pub use self::standalone::{OwnMemory, Standalone};
 pub use self::view::{View, ViewBuilder};
 use crate::element::Element;
@@ -208,6 +212,6 @@ impl Expose for Worker {
 
     fn open_network_door(&self, address: &str, token_file: &Path) -> Result<(), ExposeError> {
         let network = Host::Worker(self).doorway()?.network().ok_or(ExposeError::Off)?;
-        network.open(door::listen(address, token_file)?).map(drop)
+        network.open(setting::listen(address, token_file)?).map(drop)
     }
 }

@@ -3,11 +3,11 @@
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use farside_connect::patience::{Cancellation, End, Patience};
+use farside_connect::{Peer, patience};
 use tracing::Span;
 
 use crate::answer::Refused;
-use crate::patience::{self, Cancellation, End, Patience};
-use crate::peer::Peer;
 
 /// The call that a handler handles.
 #[derive(Debug)]

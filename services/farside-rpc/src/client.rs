@@ -14,6 +14,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use farside_connect::beside::Description;
+use farside_connect::frame::{Head, Kind};
+use farside_connect::link::{Limits, Link, Upper};
+use farside_connect::patience::{Patience, WaitEnd};
+use farside_connect::{
+    Address, AddressError, ConnectError, Credentials, LinkEnd, Path, Rdma, Ways, Welcome, dial, lock,
+};
 use farside_sys::process::Origin;
 use farside_wire::{Decoder, Wire};
 
@@ -22,18 +29,8 @@ pub use self::encoded::{Encoded, EncodedItems};
 pub use self::pending::Pending;
 use self::pending::lost;
 pub use self::stub::{Procedure, Signature, Stub};
-use crate::address::{Address, AddressError};
 use crate::answer::{BY_BULK, CALLS_OF_ONE, MEMORY, STREAMED};
-use crate::dial::{Ways, dial};
-use crate::error::{CallError, ConnectError, DEFAULT_DEADLINE, Never, Ran, Stage};
-use crate::frame::{Head, Kind};
-use crate::greeting::{Credentials, Welcome};
-use crate::link::{Limits, Link, Upper};
-use crate::lock::lock;
-use crate::path::rdma::Rdma;
-use crate::path::{LinkEnd, Path};
-use crate::patience::{Patience, WaitEnd};
-use crate::remote::Description;
+use crate::error::{CallError, DEFAULT_DEADLINE, Never, Ran, Stage};
 use crate::server::{self, BUILT_IN, Dump, NoRight, ProcedureStats};
 
 /// The first pause before another attempt to connect; later ones are longer.

@@ -5,23 +5,20 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use farside_connect::beside::Description;
+use farside_connect::door::{Door, Guest, Policy, Progress};
+use farside_connect::frame::{BODY_BYTES_MAX, Fetch, Head, Kind, Take};
+use farside_connect::testing::{OUT_OF_RANGE, READ_ONLY, pack};
+use farside_connect::{Address, Path, Ways};
 use farside_sys::shm::{Mapping, MemoryPreference};
-use farside_testbed::{deadline, limit, scaled, wait_for, wait_until};
+use farside_testbed::{deadline, limit, scaled, spin_for, wait_for, wait_until};
 use farside_wire::{Decoder, Wire};
 use proptest::prelude::*;
 
-use crate::address::Address;
 use crate::answer::{BY_BULK, Bind, Bound, DONE, MORE, REFUSED, Refused, STREAMED, WITH_MEMORY};
 use crate::bulk::{self, Bulk};
-use crate::dial::Ways;
-use crate::door::{Door, Guest, Policy, Progress};
-use crate::frame::{BODY_BYTES_MAX, Fetch, Head, Kind, Take};
-use crate::link::{OUT_OF_RANGE, READ_ONLY};
-use crate::path::Path;
-use crate::remote::Description;
-use crate::segments;
 use crate::stream::WINDOW;
-use crate::testing::{connect, dialled, soon_found};
+use crate::testing::{connect, dialled};
 use crate::{Call, Credentials, Handling, LinkEnd, Never, Server, Service, Stream, Tokens};
 
 mod rdma;
@@ -112,7 +109,7 @@ fn a_server_survives_any_frames() {
                 };
                 // Descriptions of memory, and the arguments of `pull` and `push`.
                 let segments = vec![(next() as usize, (next() >> (next() % 64)) as usize); next() as usize % 3];
-                let segments = segments::pack(segments, usize::MAX).expect("there is no limit");
+                let segments = pack(segments, usize::MAX).expect("there is no limit");
                 let inline = (next().is_multiple_of(2)).then(|| vec![1_u8; small as usize]);
                 let shared = (next().is_multiple_of(2)).then_some(small);
                 if let Some(direct) = path.direct().filter(|_| next().is_multiple_of(8)) {
@@ -202,7 +199,7 @@ fn a_server_survives_any_bytes() {
 /// Receives frames until `wanted` returns something.
 fn receive<T>(path: &dyn Path, mut wanted: impl FnMut(Head) -> Option<T>) -> Result<T, LinkEnd> {
     let mut scratch = Vec::new();
-    soon_found("a frame", || {
+    spin_for("a frame", || {
         loop {
             let mut found = None;
             match path.receive(&mut scratch, 1, &mut |head, _| found = wanted(head)) {
@@ -585,7 +582,7 @@ fn play_third_party(door: &Door, bytes: u64) {
     let send = |head: Head, body: &[u8]| path.send(head, &[body]).unwrap();
     let mut calls = 0;
     while calls < 5 {
-        let (head, body) = soon_found("a call", || {
+        let (head, body) = spin_for("a call", || {
             let mut found = None;
             path.receive(&mut Vec::new(), 1, &mut |head, body| {
                 found = (head.kind == Kind::Call).then(|| (head, body.to_vec()));
@@ -614,7 +611,7 @@ fn play_third_party(door: &Door, bytes: u64) {
             send(Head::new(Kind::Fetch, number), &farside_wire::encode(&fetch, Vec::new()));
             refused(&[OUT_OF_RANGE, READ_ONLY]);
         }
-        for segments in [vec![0xff; 5], segments::pack([(1 << 40, 8 << 20)], 100).unwrap()] {
+        for segments in [vec![0xff; 5], pack([(1 << 40, 8 << 20)], 100).unwrap()] {
             let take = Take { operation: 77, segments };
             send(Head::new(Kind::Take, number).with_value(0), &farside_wire::encode(&take, Vec::new()));
             refused(&[OUT_OF_RANGE, READ_ONLY]);

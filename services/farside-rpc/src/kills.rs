@@ -6,24 +6,16 @@
 
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use farside_connect::testing::die_after;
 use farside_testbed::{depth, free_port, is_left_out, limit, wait_for, wait_until};
 
 use crate::bulk::{Bulk, Memory, Read, Write, scope};
 use crate::{CallError, Client, Credentials, Handling, Never, Rdma, Server, Service, Stream, Tokens, TransferError};
 
-/// The number of points after which this process is killed.
-static POINTS_LEFT: AtomicI64 = AtomicI64::new(i64::MAX);
 /// The streams and values of this process's handlers that were not dropped.
 static HELD: AtomicU64 = AtomicU64::new(0);
-
-/// Passes a point.
-pub(crate) fn point() {
-    if POINTS_LEFT.fetch_sub(1, Ordering::Relaxed) == 1 {
-        farside_sys::process::kill_self();
-    }
-}
 
 /// The variable that makes this program play a part: its name, the point, and addresses.
 const PART: &str = "FARSIDE_RPC_KILLS";
@@ -307,7 +299,7 @@ fn play(part: &str) {
     let mut words = part.split(' ');
     let (part, point) = (words.next().unwrap(), words.next().unwrap().parse().unwrap());
     let mut address = || words.next().unwrap();
-    let die_at = |point: i64| POINTS_LEFT.store(if point == 0 { i64::MAX } else { point }, Ordering::Relaxed);
+    let die_at = |point: i64| die_after(if point == 0 { i64::MAX } else { point });
     match part {
         "client" => {
             die_at(point);

@@ -24,90 +24,54 @@
 //!
 //! # Rooms
 //!
-//! From the bottom up. The rooms from [`bulk`] on have no unsafe code.
+//! From the bottom up. Connections, and memory that is transferred over them, are in
+//! `farside-connect`, which has the unsafe code.
 //!
 //! | room | contents |
 //! |---|---|
-//! | [`Address`], `frame`, `table`, `segments` | names of servers; headers; numbers that peers repeat; memory of a peer, described |
-//! | `lock`, `allocated`, `path` | memory that peers map; what carries frames: shared memory, TCP, a simulated network; [`Rdma`] for bulk data |
-//! | `patience`, `area`, `link` | how long threads wait; memory that is accessed for a peer; one connection: exposed memory, transfers, waiting |
-//! | `remote`, `relay`, `lent`, `memory` | memory of the peer; passing it on to a third party; memory that a program lends, or allocates |
-//! | `greeting`, `socket`, `door`, `dial` | how a connection begins |
-//! | [`bulk`], [`Stream`], [`Raw`], `call`, `service`, `answer` | what handlers see, and what travels |
-//! | [`server`], `client` | the two ends |
+//! | `answer`, [`CallError`] | what travels beside arguments and results; how calls fail |
+//! | [`bulk`], [`Stream`], [`Raw`] | what arguments and results may hold |
+//! | [`Call`], [`Service`] | what handlers see |
+//! | [`server`], [`Client`] | the two ends |
 //! | [`sim`] | both in one thread |
 
+#![forbid(unsafe_code)]
+
+pub use farside_connect::{
+    Address, AddressError, ConnectError, Credentials, LinkEnd, Peer, Rdma, Refusal, Tokens, TransferError,
+};
 /// What may travel. `#[wire(crate = "farside_rpc")]` is for programs that do not depend on
 /// `farside`.
 pub use farside_wire as wire;
 pub use farside_wire::Wire;
 
-mod address;
-mod allocated;
-#[forbid(unsafe_code)]
 mod answer;
-mod area;
-#[forbid(unsafe_code)]
 pub mod bulk;
-#[forbid(unsafe_code)]
 mod call;
-#[forbid(unsafe_code)]
 mod client;
-mod dial;
-mod door;
-#[forbid(unsafe_code)]
 mod error;
-mod frame;
 #[cfg(test)]
 mod golden;
-mod greeting;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
 mod kills;
-/// Without tests, no process is killed.
-#[cfg(not(test))]
-mod kills {
-    #[inline(always)]
-    pub(crate) fn point() {}
-}
-mod lent;
-mod link;
-mod lock;
-mod memory;
-mod path;
-mod patience;
-#[forbid(unsafe_code)]
-mod peer;
 #[cfg(test)]
 mod pretenders;
-#[forbid(unsafe_code)]
 mod raw;
-mod relay;
-mod remote;
 #[cfg(test)]
 mod scribbles;
-mod segments;
-#[forbid(unsafe_code)]
 pub mod server;
-#[forbid(unsafe_code)]
 mod service;
-#[forbid(unsafe_code)]
 pub mod sim;
-mod socket;
-#[forbid(unsafe_code)]
 mod stream;
-mod table;
 #[cfg(test)]
 mod testing;
-#[cfg(feature = "tokio")]
-mod watched;
 
-pub use address::{Address, AddressError};
 pub use bulk::Bulk;
 pub use call::Call;
 pub use client::{Client, Connect, Encoded, EncodedItems, Pending, Procedure, Signature, Stub};
-pub use error::{CallError, ConnectError, Never, Ran, Stage};
+pub use error::{CallError, Never, Ran, Stage};
 /// # Examples
 /// ```
 /// use std::time::Duration;
@@ -153,11 +117,6 @@ pub use error::{CallError, ConnectError, Never, Ran, Stage};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub use farside_macros::service;
-pub use greeting::{Credentials, Refusal, Tokens};
-pub use link::TransferError;
-pub use path::LinkEnd;
-pub use path::rdma::Rdma;
-pub use peer::Peer;
 pub use raw::{Raw, RawVec};
 pub use server::Server;
 pub use service::{Handling, Service};
@@ -173,9 +132,7 @@ pub fn message_kinds() -> Vec<wire::check::MessageKind> {
         MessageKind::of::<Vec<server::ProcedureStats>>(),
         MessageKind::of::<server::Dump>(),
     ];
-    let frames = vec![path::tcp::message_kind(), segments::message_kind()];
-    let bodies = [frame::message_kinds(), remote::message_kinds(), answer::message_kinds()].concat();
-    [greeting::message_kinds(), frames, bodies, built_in].concat()
+    [farside_connect::message_kinds(), answer::message_kinds(), built_in].concat()
 }
 
 /// For what macros write, not for programs.

@@ -4,13 +4,13 @@
 use std::net::{TcpListener, TcpStream};
 use std::thread::JoinHandle;
 
+use farside_connect::testing::{Hello, MAGIC, Mac32, Nonce, Proof, Reply, Secret, Side, Socket, Stream, VERSION};
+use farside_connect::{Refusal, Welcome};
 use farside_sys::net::tcp;
-use farside_testbed::{deadline, limit};
+use farside_testbed::{deadline, limit, spin_for};
 use farside_wire::{Decoder, Wire};
 
-use crate::greeting::{Hello, MAGIC, Mac32, Nonce, Proof, Refusal, Reply, Secret, Side, VERSION, Welcome};
-use crate::socket::{Socket, Stream};
-use crate::testing::{connect, soon_found};
+use crate::testing::connect;
 use crate::{Client, ConnectError, Credentials, Server, Tokens};
 
 const SECRET: &str = "known to both";
@@ -34,7 +34,7 @@ fn dial(address: &str) -> Socket {
 
 /// Receives a message, as bytes and decoded.
 fn hear<T: Wire>(socket: &mut Socket) -> T {
-    let (bytes, _) = soon_found("a message", || socket.receive().unwrap());
+    let (bytes, _) = spin_for("a message", || socket.receive().unwrap());
     farside_wire::decode(Decoder::new(&bytes), 0).unwrap()
 }
 

@@ -4,25 +4,22 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use farside_connect::beside::Description;
+use farside_connect::frame::{Fetch, Head, Kind, Take};
+use farside_connect::testing::{
+    GONE, Hello, MAGIC, Offer, Proof, READ_ONLY, Reply, Segment, ShmPath, Socket, Stream, VERSION, Wakers,
+    abstract_name, pack,
+};
+use farside_connect::{Path, Ways, Welcome};
 use farside_sys::net::{Listener, MessageSocket, Waker};
 use farside_sys::shm::{Mapping, MemoryPreference};
-use farside_testbed::{deadline, limit, scaled, wait_until};
+use farside_testbed::{deadline, limit, scaled, spin_for, wait_until};
 use farside_wire::{Decoder, Wire};
 
 use crate::answer::{self, WITH_MEMORY};
 use crate::bulk::{Bulk, Read, Write};
-use crate::dial::Ways;
-use crate::door::abstract_name;
-use crate::frame::{Fetch, Head, Kind, Take};
-use crate::greeting::{Hello, MAGIC, Proof, Reply, VERSION, Welcome};
 use crate::hostile::random;
-use crate::link::{GONE, READ_ONLY};
-use crate::path::Path;
-use crate::path::shm::{Offer, ShmPath, Wakers};
-use crate::remote::Description;
-use crate::segments::{self, Segment};
-use crate::socket::{Socket, Stream};
-use crate::testing::{connect, dialled, soon_found};
+use crate::testing::{connect, dialled};
 use crate::{CallError, Client, Credentials, Handling, Never, Server, Service};
 
 fn start(what: &str) -> (Server, String) {
@@ -50,7 +47,7 @@ fn call(path: &dyn Path, id: u64, procedure: u32, memory: &Description) -> Resul
     head.procedure = procedure;
     path.send(head, &[&farside_wire::encode(&(vec![memory.clone()], 0_u32), Vec::new())]).unwrap();
     loop {
-        let (head, body) = soon_found("an answer", || {
+        let (head, body) = spin_for("an answer", || {
             let mut found = None;
             path.receive(&mut Vec::new(), 1, &mut |head, body| found = Some((head, body.to_vec()))).unwrap();
             found
@@ -66,7 +63,7 @@ fn call(path: &dyn Path, id: u64, procedure: u32, memory: &Description) -> Resul
 }
 
 fn described(number: u64, bytes: u64, parts: &[Segment]) -> Description {
-    let segments = segments::pack(parts.iter().copied(), usize::MAX).unwrap();
+    let segments = pack(parts.iter().copied(), usize::MAX).unwrap();
     Description { number, bytes, inline: None, segments, shared: None, may_write: false }
 }
 
@@ -139,7 +136,7 @@ fn wrong_descriptions_are_typed_errors() {
 
 /// Receives a message of a greeting.
 fn hear(socket: &mut Socket) -> (Vec<u8>, Option<std::os::fd::OwnedFd>) {
-    soon_found("a message", || socket.receive().unwrap())
+    spin_for("a message", || socket.receive().unwrap())
 }
 
 /// Connects, and keeps another mapping of the connection's memory, and what wakes the server.
@@ -212,7 +209,7 @@ fn scribbles_in_shared_memory_harm_their_connection_alone() {
 
 /// Accepts a client in the same way, as [`connect_to_scribble`] connects to a server.
 fn accept_to_scribble(listener: &Listener) -> (ShmPath, Mapping, Waker) {
-    let socket = soon_found("a client", || listener.accept().ok());
+    let socket = spin_for("a client", || listener.accept().ok());
     let mut socket = Socket::new(Stream::Unix(socket));
     let say = |socket: &Socket, message: &Reply, fd| socket.send(&farside_wire::encode(message, Vec::new()), fd);
     hear(&mut socket);

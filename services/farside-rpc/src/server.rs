@@ -22,6 +22,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use farside_connect::door::{Door, Nearby, Policy, RdmaDoor};
+use farside_connect::link::{Limits, Unsent};
+use farside_connect::{Address, AddressError, Rdma, Tokens, lock};
 use farside_fabric::FabricError;
 use farside_sys::net::Waker;
 use farside_sys::process::{Origin, random_bytes};
@@ -36,12 +39,6 @@ pub use self::registry::{Description, ProcedureStats};
 #[cfg(feature = "tokio")]
 pub use self::tokio::RunError;
 pub use self::turns::{Monitor, Turns};
-use crate::address::{Address, AddressError};
-use crate::door::{Door, Policy};
-use crate::greeting::{Nearby, Tokens};
-use crate::link::{Limits, Unsent};
-use crate::lock::lock;
-use crate::path::rdma::{Rdma, RdmaDoor};
 use crate::service::Service;
 
 /// What the parts of a server share.

@@ -5,10 +5,10 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use farside_connect::beside::{Area, WORD as MEMORY_WORD};
 use farside_wire::{Decoder, Encoder, Schema, Wire};
 
 use crate::answer::Refused;
-use crate::area::Area;
 use crate::bulk::{self, Access};
 use crate::call::Call;
 use crate::stream::{self, Outgoing};
@@ -201,15 +201,15 @@ impl Service {
         let shape = shape::<A, T, E>();
         let is_known = self.procedures.iter().any(|procedure| procedure.name == name);
         assert!(!is_known, "the service {:?} has two procedures {name:?}", self.name);
-        let waits = handling == Handling::Inline && Schema::text_of::<A>().contains(bulk::WORD);
+        let waits = handling == Handling::Inline && Schema::text_of::<A>().contains(MEMORY_WORD);
         assert!(!waits, "the inline procedure {name:?} takes bulk memory; a handler that waits is pooled");
-        let streams = |text: &str| text.matches(stream::WORD).count();
+        let streams = |text: &str| Schema::occurrences(text, stream::WORD);
         let in_result = streams(&Schema::text_of::<T>());
         assert!(streams(&shape) == in_result, "the procedure {name:?} has a stream that is no part of its result");
         assert!(in_result <= 1, "the result of the procedure {name:?} has two streams; one is allowed");
         let waits = handling == Handling::Inline && in_result > 0;
         assert!(!waits, "the inline procedure {name:?} returns a stream; a handler with a stream is pooled");
-        let has_memory = Schema::text_of::<E>().contains(bulk::WORD);
+        let has_memory = Schema::text_of::<E>().contains(MEMORY_WORD);
         assert!(!has_memory, "an error of the procedure {name:?} has memory; return it in a result");
         let may_write = Schema::text_of::<T>().contains(bulk::Write::WORD);
         assert!(!may_write, "the result of the procedure {name:?} has memory to write; callers can only read memory");

@@ -6,12 +6,10 @@ use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Duration;
 
 use crate::client::{Client, Receiver};
-use crate::greeting::Welcome;
-use crate::lock::lock;
-pub use crate::path::simulated::Profile;
-use crate::path::simulated::{Network, Run};
-use crate::peer::Peer;
 use crate::server::{Builder, StartError, Turns};
+pub use farside_connect::simulated::Profile;
+use farside_connect::simulated::{Network, Run};
+use farside_connect::{Peer, Welcome, lock};
 
 /// A server and its clients in one thread, over a network that is simulated.
 ///
@@ -78,7 +76,7 @@ impl Simulation {
     pub fn connect(&self) -> io::Result<Client> {
         let [near, far] = self.inner.network.connect()?;
         let end = near.number();
-        let peer = Peer { user: Some(farside_sys::process::user_id()), is_own_user: true, ..Peer::default() };
+        let peer = Peer::own_user();
         let mut server = lock(&self.inner.server);
         let connection = server.adopt(Box::new(far), peer)?;
         let policy = server.policy();

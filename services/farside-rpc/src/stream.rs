@@ -15,12 +15,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::task::{Poll, Waker};
 
+use farside_connect::beside::Received;
+use farside_connect::lock;
 use farside_wire::{Beside, Decoder, Encoder, Schema, Wire, WireError, travels_beside};
 
 use crate::answer::{DONE, MORE};
-use crate::bulk::Received;
 use crate::error::{CallError, Never, RESULT};
-use crate::lock::lock;
 
 /// The number of frames with items that a server sends before the caller consumed any.
 pub(crate) const WINDOW: u64 = 16;

@@ -1,11 +1,8 @@
 //! Helpers that the tests of several modules share.
 
+use farside_connect::{Address, Path, Ways, Welcome, dial};
 use farside_testbed::{deadline, limit, wait_for};
 
-use crate::address::Address;
-use crate::dial::{Ways, dial};
-use crate::greeting::Welcome;
-use crate::path::Path;
 use crate::{Client, Credentials};
 
 /// Connects to a server. Neither this nor a call fails because the machine is busy.
@@ -19,16 +16,4 @@ pub(crate) fn connect(address: impl AsRef<str>, credentials: Credentials) -> Cli
 pub(crate) fn dialled(address: &Address, credentials: &Credentials, ways: &Ways) -> (Box<dyn Path>, Welcome) {
     // One attempt takes a few seconds at most, so it may fail on a busy machine.
     wait_for("a connection", || dial(address, credentials, ways, deadline()).ok())
-}
-
-/// Looks until there is something: often at first, and then as a test waits.
-#[track_caller]
-pub(crate) fn soon_found<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    for _ in 0..1000 {
-        if let Some(found) = look() {
-            return found;
-        }
-        std::thread::yield_now();
-    }
-    wait_for(what, look)
 }

@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use farside::{GlobalPtr, SimOptions, Simulation, Worker, WorkerId};
+use farside::{GlobalPtr, MakeArrays, SimOptions, Simulation, Worker, WorkerId};
 
 use crate::case::Case;
 use crate::fabric::{Fabric, SimNetwork};

@@ -19,10 +19,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farside::{Worker, WorkerId, bytemuck};
+use farside::{MakeArrays, RegisterMemory, Worker, WorkerId, bytemuck};
 use farside_fabric::RemoteRegion;
-use farside_inspect::{At, Expose, ExposeError, Inspector, JobId, PublishError, Selection};
+use farside_inspect::{Expose, ExposeError, JobId, PublishError};
 use farside_rpc::{Client, Credentials, Handling, Never, Server, Service};
+use farside_viewer::{At, Inspector, Selection};
 
 use super::size_name;
 use crate::case::Case;
@@ -218,7 +219,7 @@ fn inspector() -> Result<Inspector, BenchError> {
 }
 
 /// Opens an area as soon as it is there.
-fn wait_for(job: &Inspector, name: &str) -> Result<farside_inspect::Area<f64>, BenchError> {
+fn wait_for(job: &Inspector, name: &str) -> Result<farside_viewer::Area<f64>, BenchError> {
     let until = Instant::now() + Duration::from_secs(20);
     loop {
         match job.open::<f64>(name) {

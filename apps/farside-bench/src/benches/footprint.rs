@@ -21,7 +21,7 @@ mod simulated;
 mod uses;
 
 use farside::job::footprint;
-use farside::{Worker, WorkerId};
+use farside::{Ways, Worker, WorkerId};
 
 use self::fit::{estimate, per_peer};
 use self::uses::Use;

@@ -7,7 +7,7 @@
 use std::hint::black_box;
 use std::sync::atomic::Ordering;
 
-use farside::{GlobalArray, ProcessId, Worker};
+use farside::{GlobalArray, MakeArrays, ProcessId, Worker};
 use farside_containers::queue::{self, Ends, Popping, Pushing, Queue};
 use farside_containers::{CostModel, Implementation, Load, Op, Promise};
 

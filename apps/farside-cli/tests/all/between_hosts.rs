@@ -250,8 +250,8 @@ mod deep {
     #[test]
     fn a_port_in_use_is_named_with_the_remedy() {
         let Some(hosts) = Hosts::new("port", 2, 3) else { return };
-        // Both processes are rank 0. The one that listens first makes the kernel refuse the other. If
-        // both listen at the same moment, the kernel may refuse both.
+        // Both processes are rank 0. The one that listens first makes the kernel refuse the other.
+        // If both listen at the same moment, the kernel may refuse both.
         let ranks = [0, 0].map(|rank| hosts.start(rank, &ENDLESS));
         let reports = hosts.ends(ranks.into());
         let port = format!("cannot listen at port {PORT}");
@@ -269,8 +269,8 @@ mod timing {
 
     impl Hosts {
         /// Waits until the ranks are connected and make no further connection. A connection that is
-        /// being made when the cable is cut fails at once, because it finds no route. An established
-        /// connection goes on when the cable is mended.
+        /// being made when the cable is cut fails at once, because it finds no route. An
+        /// established connection goes on when the cable is mended.
         fn await_connections(&self) {
             let (mut before, mut looks) = (0, 0);
             wait_until("the connections no longer change", || {

@@ -151,7 +151,8 @@ fn a_search_on_a_job_prints_one_line() {
     }
 }
 
-/// Starts a search on three processes that only a failure ends. Returns the launcher and the processes, in their order.
+/// Starts a search on three processes that only a failure ends. Returns the launcher and the
+/// processes, in their order.
 fn start_search(mut command: Command) -> (Child, Vec<u32>) {
     command.args(["hex", "-n", "3", "--seconds", "3600"]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let launcher = command.spawn().expect("the command can be started");

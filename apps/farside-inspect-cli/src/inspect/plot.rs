@@ -7,7 +7,7 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use farside_inspect::{AreaInfo, At, InspectError, Number, RawFrame, Selection};
+use farside_viewer::{AreaInfo, At, InspectError, Number, RawFrame, Selection};
 
 use super::{JobArguments, complete, state_of};
 use crate::error::ShowError;

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::Args;
-use farside_inspect::page::{Options, Page};
+use farside_viewer::page::{Options, Page};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -41,7 +41,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl Write) -> Result<(), Sho
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(ShowError::Signals)?;
     let mut options = Options::default();
     if let Some(path) = page_token {
-        options = options.token(farside_inspect::first_secret(path).map_err(farside_inspect::InspectError::from)?);
+        options = options.token(farside_viewer::first_secret(path).map_err(farside_viewer::InspectError::from)?);
     }
     let page = Page::start_with(*listen, target.target(), hosts, options);
     let page = page.map_err(|cause| ShowError::Page { address: *listen, cause })?;

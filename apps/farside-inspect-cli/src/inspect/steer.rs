@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use farside_inspect::{At, ElementType, InspectError, Inspector, Selection};
+use farside_viewer::{At, ElementType, InspectError, Inspector, Selection};
 
 use super::JobArguments;
 use crate::error::ShowError;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use farside_inspect::{Awaited, CallSite, MessageSum, PutSite, Site, Trace, WaitSite};
+use farside_viewer::{Awaited, CallSite, MessageSum, PutSite, Site, Trace, WaitSite};
 use serde_json::{Value, json};
 
 use super::JobArguments;

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::Args;
-use farside_inspect::{InspectError, Selection};
+use farside_viewer::{InspectError, Selection};
 
 use super::{JobArguments, print};
 use crate::error::ShowError;

@@ -130,7 +130,8 @@ mod deep {
         draw(&browser, 255, &square(90, 30));
         wait_for_heat(&browser, 91, 31, |heat| heat == 255.0);
         wait_for_heat(&browser, 91, 36, |heat| heat > 100.0);
-        // The source is taken away and set elsewhere: the plate cools down there, and warms up here.
+        // The source is taken away and set elsewhere: the plate cools down there, and warms up
+        // here.
         draw(&browser, 0, &square(90, 30));
         draw(&browser, 255, &square(70, 95));
         wait_for_heat(&browser, 71, 96, |heat| heat == 255.0);

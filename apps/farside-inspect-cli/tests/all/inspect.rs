@@ -5,7 +5,7 @@ use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytemuck::{Pod, Zeroable};
-use farside::Worker;
+use farside::{MakeArrays, Worker};
 use farside_inspect::{Element, Expose, Kind, PublishError};
 use farside_testbed::{CommandLine, ended_with_us, limit, wait_for, wait_until};
 use serde_json::{Value, json};
@@ -145,15 +145,15 @@ impl Job {
     pub(crate) fn wait(&mut self) {
         wait_until("the job shows its areas", || {
             assert!(self.launcher.try_wait().unwrap().is_none(), "the job has ended");
-            let jobs = farside_inspect::jobs().unwrap();
+            let jobs = farside_viewer::jobs().unwrap();
             if !jobs.iter().any(|job| job.id.name == self.name && job.processes.len() == 2) {
                 return false;
             }
-            let is_complete = |area: &farside_inspect::AreaInfo| {
-                area.parts.len() == 2 && (area.role != farside_inspect::Role::View || area.step().is_some())
+            let is_complete = |area: &farside_viewer::AreaInfo| {
+                area.parts.len() == 2 && (area.role != farside_viewer::Role::View || area.step().is_some())
             };
             // On a busy machine a process may not answer in time.
-            let areas = farside_inspect::Inspector::connect(&self.name).and_then(|job| job.list());
+            let areas = farside_viewer::Inspector::connect(&self.name).and_then(|job| job.list());
             areas.is_ok_and(|areas| areas.len() >= 2 && areas.iter().all(is_complete))
         });
     }

@@ -143,7 +143,7 @@ mod deep {
         }
         let (name, _ranks) = without_rank_1();
         let mut script = ended_with_us(python().expect("the bed is there"));
-        let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../services/farside-inspect/python");
+        let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../services/farside-viewer/python");
         script.args(["-B", "-c", SCRIPT, &name]).env("PYTHONPATH", package).env("FARSIDE_COMMAND", farside());
         assert_eq!(run("the script", &mut script, limit()).unwrap(), "done");
     }

@@ -158,7 +158,7 @@ mod deep {
         // pip writes beside the sources.
         let sources = folder.join("sources");
         std::fs::create_dir_all(sources.join("farside")).unwrap();
-        let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../services/farside-inspect/python");
+        let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../services/farside-viewer/python");
         for file in ["pyproject.toml", "README.md", "farside/__init__.py"] {
             std::fs::copy(package.join(file), sources.join(file)).unwrap();
         }

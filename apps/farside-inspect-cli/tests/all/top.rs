@@ -2,9 +2,10 @@
 
 use std::process::{Child, Stdio};
 
-use farside::{Reply, Worker, WorkerId};
-use farside_inspect::{Expose, InspectError, Inspector, JobInfo, cycles};
+use farside::{Losses, Reply, Worker, WorkerId};
+use farside_inspect::Expose;
 use farside_testbed::{CommandLine, ended_with_us, hold_still, limit, wait_until};
+use farside_viewer::{InspectError, Inspector, JobInfo, cycles};
 use serde_json::{Value, json};
 
 const INSPECT: CommandLine = CommandLine(env!("CARGO_BIN_EXE_farside-inspect"));
@@ -90,7 +91,7 @@ impl Job {
         let mut job = Self::start(test, part, &["-n", "3", "-t", "2"]);
         wait_until("the workers wait for each other", || {
             assert!(job.launcher.try_wait().unwrap().is_none(), "the job has ended");
-            let jobs = farside_inspect::jobs().unwrap();
+            let jobs = farside_viewer::jobs().unwrap();
             let is_whole = |job: &JobInfo| job.processes.len() + job.by_launcher.len() == 3;
             if !jobs.iter().any(|found| found.id.name == job.name && is_whole(found)) {
                 return false;
@@ -165,7 +166,7 @@ fn top_names_cause_worker_and_line() {
 #[test]
 fn a_job_that_shows_nothing_is_seen_through_its_launcher() {
     let mut job = Job::start_stuck("silent", SILENT);
-    let found = farside_inspect::jobs().unwrap().into_iter().find(|found| found.id.name == job.name).unwrap();
+    let found = farside_viewer::jobs().unwrap().into_iter().find(|found| found.id.name == job.name).unwrap();
     assert_eq!((found.id.id, found.process_count, found.processes.len()), (job.launcher.id(), 3, 0));
     let one = found.by_launcher[1].clone();
     assert_eq!(one.process, 1);
@@ -223,7 +224,7 @@ mod browser {
                 return;
             }
             let job = Job::start_stuck("page", STUCK);
-            let page = farside_inspect::page::Page::start("127.0.0.1:0".parse().unwrap(), &job.name, &[]).unwrap();
+            let page = farside_viewer::page::Page::start("127.0.0.1:0".parse().unwrap(), &job.name, &[]).unwrap();
             let browser = Browser::start(1100, 1000);
             browser.open(&page.url());
             browser.wait_for("document.querySelector('#job').value");
@@ -259,8 +260,8 @@ mod timing {
     use std::thread;
     use std::time::{Duration, Instant};
 
-    use farside_inspect::Occurrence;
     use farside_testbed::wait_for;
+    use farside_viewer::Occurrence;
 
     use super::*;
 
@@ -291,8 +292,8 @@ mod timing {
         }
     }
 
-    /// Worker 0 sleeps, and runs a call of worker 1 while it waits for it. Each worker shows the sums
-    /// of its own times in seconds.
+    /// Worker 0 sleeps, and runs a call of worker 1 while it waits for it. Each worker shows the
+    /// sums of its own times in seconds.
     pub(super) fn measure_itself(me: &Worker) -> farside::Result<()> {
         let is_first = me.is_first();
         let nap = Duration::from_millis(15);
@@ -337,7 +338,7 @@ mod timing {
         let own = |worker: usize| {
             SPENT.map(|what| {
                 let gauge = inspector.open::<f64>(&format!("{what} {worker}")).unwrap();
-                gauge.get(&farside_inspect::Selection::all(), farside_inspect::At::Now).unwrap().values[0]
+                gauge.get(&farside_viewer::Selection::all(), farside_viewer::At::Now).unwrap().values[0]
             })
         };
         // A gauge is NaN until it is set.

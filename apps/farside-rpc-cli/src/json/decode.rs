@@ -6,12 +6,13 @@ use super::*;
 struct Input<'a> {
     left: &'a [u8],
     cost_left: usize,
+    depth: u32,
 }
 
 impl Type {
     /// Reads a value that takes all the bytes.
     pub(crate) fn decode(&self, bytes: &[u8]) -> Result<Value, Fault> {
-        let mut input = Input { left: bytes, cost_left: COST_MAX };
+        let mut input = Input::of(bytes);
         let value = self.read(&mut input)?;
         input.end()?;
         Ok(value)
@@ -19,7 +20,7 @@ impl Type {
 
     /// Reads `count` values that together take all the bytes.
     pub(crate) fn decode_each(&self, count: u64, bytes: &[u8]) -> Result<Vec<Value>, Fault> {
-        let mut input = Input { left: bytes, cost_left: COST_MAX };
+        let mut input = Input::of(bytes);
         let values = (0..count).map(|_| self.read(&mut input)).collect::<Result<_, _>>()?;
         input.end()?;
         Ok(values)
@@ -33,6 +34,7 @@ impl Type {
         match self {
             Self::Stream(items) => Some(items),
             Self::Option(inner) => inner.items(),
+            Self::Recursive(recursive) => recursive.get()?.items(),
             Self::Tuple(types) => types.iter().find_map(Self::items),
             Self::Struct(fields) | Self::Extensible(fields) => of(fields),
             Self::Result(variants) => variants.iter().find_map(|(_, fields)| of(fields)),
@@ -42,6 +44,13 @@ impl Type {
     }
 
     fn read(&self, input: &mut Input<'_>) -> Result<Value, Fault> {
+        input.depth = deeper(input.depth)?;
+        let value = self.resolved(|ty| ty.read_part(input))?;
+        input.depth -= 1;
+        Ok(value)
+    }
+
+    fn read_part(&self, input: &mut Input<'_>) -> Result<Value, Fault> {
         input.pay(VALUE_COST)?;
         Ok(match self {
             Self::Unit => Value::Null,
@@ -114,7 +123,7 @@ impl Type {
             Self::Extensible(fields) => {
                 let length = input.length()?;
                 let left = input.take(length)?;
-                let mut inner = Input { left, cost_left: input.cost_left };
+                let mut inner = Input { left, ..*input };
                 let value = inner.named_fields(fields);
                 input.cost_left = inner.cost_left;
                 value?
@@ -123,12 +132,16 @@ impl Type {
                 return Err(Fault::new("memory in a result has no form in JSON: call the procedure from a program"));
             }
             Self::Stream(_) => input.array::<4>().map(|_| Value::Null)?,
-            Self::Cut => return Err(Fault::new(CUT)),
+            Self::Recursive(_) | Self::Again(_) => self.read(input)?,
         })
     }
 }
 
 impl<'a> Input<'a> {
+    fn of(bytes: &'a [u8]) -> Self {
+        Self { left: bytes, cost_left: COST_MAX, depth: 0 }
+    }
+
     fn end(&self) -> Result<(), Fault> {
         match self.left.len() {
             0 => Ok(()),

@@ -5,6 +5,13 @@ use super::*;
 impl Type {
     /// Appends the encoding of a value.
     pub(crate) fn encode(&self, value: &Value, out: &mut Encoded) -> Result<(), Fault> {
+        out.depth = deeper(out.depth)?;
+        self.resolved(|ty| ty.write(value, out))?;
+        out.depth -= 1;
+        Ok(())
+    }
+
+    fn write(&self, value: &Value, out: &mut Encoded) -> Result<(), Fault> {
         match (self, value) {
             (Self::Unit, Value::Null) => {}
             (Self::Unit, _) => return Err(Fault::expected("null", value)),
@@ -95,18 +102,26 @@ impl Type {
                 out.memory.push(memory);
             }
             (Self::Stream(_), _) => return Err(Fault::new("a stream is no argument")),
-            (Self::Cut, _) => return Err(Fault::new(CUT)),
+            (Self::Recursive(_) | Self::Again(_), _) => return self.encode(value, out),
         }
         Ok(())
     }
 
     /// Whether `null` is a value of the type, so that an `Option` of it needs another form.
     pub(super) fn may_be_null(&self) -> bool {
-        match self {
+        // A type that is deeper in itself has no values.
+        self.may_be_null_within(DEPTH_MAX)
+    }
+
+    fn may_be_null_within(&self, depth_left: u32) -> bool {
+        self.resolved(|ty| match ty {
             Self::Unit | Self::Option(_) => true,
-            Self::Struct(fields) => fields.is_empty() || newtype(fields).is_some_and(Self::may_be_null),
+            Self::Struct(fields) if fields.is_empty() => true,
+            Self::Struct(fields) if depth_left > 0 => {
+                newtype(fields).is_some_and(|only| only.may_be_null_within(depth_left - 1))
+            }
             _ => false,
-        }
+        })
     }
 }
 

@@ -100,7 +100,7 @@ prop_compose! {
 }
 
 fn type_of<T: Wire>() -> Type {
-    Words(wire::Schema::text_of::<T>().split_ascii_whitespace()).a_type(0).unwrap()
+    Words::of(&wire::Schema::text_of::<T>()).a_type(0).unwrap()
 }
 
 fn encoded<T: Wire>(value: &Value) -> Result<Vec<u8>, String> {
@@ -120,7 +120,7 @@ fn check<T: Wire>(value: &T) -> Value {
 }
 
 /// The words that descriptions consist of, and some others.
-const WORDS: [&str; 35] = [
+const WORDS: [&str; 38] = [
     "()",
     "u8",
     "u64",
@@ -129,7 +129,10 @@ const WORDS: [&str; 35] = [
     "bool",
     "char",
     "String",
-    "...",
+    "rec{",
+    "}rec",
+    "^0",
+    "^1",
     "Vec",
     "Vec",
     "Box",
@@ -181,7 +184,7 @@ proptest! {
         words in prop::collection::vec(prop::sample::select(WORDS.to_vec()), 0..60),
         bytes: Vec<u8>,
     ) {
-        if let Ok(ty) = Words(words.join(" ").split_ascii_whitespace()).a_type(0)
+        if let Ok(ty) = Words::of(&words.join(" ")).a_type(0)
             && let Ok(value) = ty.decode(&bytes)
         {
             let mut out = Encoded::default();
@@ -247,7 +250,7 @@ fn what_does_not_fit_is_named() {
 
 #[test]
 fn hostile_descriptions_and_answers_have_an_end() {
-    let parse = |text: &str| Words(text.split_ascii_whitespace()).a_type(0);
+    let parse = |text: &str| Words::of(text).a_type(0);
     assert!(parse(&"Option ".repeat(1_000_000)).unwrap_err().contains("nested more than"));
     assert!(parse(&"( ".repeat(1_000_000)).unwrap_err().contains("nested more than"));
     assert!(parse("enum 18446744073709551615 A }").unwrap_err().contains("ends early"));
@@ -262,10 +265,6 @@ fn hostile_descriptions_and_answers_have_an_end() {
     assert!(parse("Vec ()").unwrap().decode(&u64::MAX.to_le_bytes()).is_err());
     assert!(parse("()").unwrap().decode_each(u64::MAX, &[]).unwrap_err().what.contains("too large for JSON"));
     assert!(parse("u8").unwrap().decode_each(1, &[1, 2]).unwrap_err().what.contains("1 bytes too many"));
-    // A recursive type is described to some depth.
-    let cut = parse("Vec ...").unwrap();
-    assert_eq!(cut.decode(&[0; 8]), Ok(json!([])));
-    assert_eq!(cut.decode(&[[1, 0, 0, 0, 0, 0, 0, 0].as_slice(), &[0]].concat()).unwrap_err().what, CUT);
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Wire)]
@@ -285,7 +284,7 @@ struct Inner {
 /// The last fields of an extensible struct may be left out.
 #[test]
 fn an_extensible_struct_is_an_object() {
-    let ty = Words(farside_rpc::wire::Schema::text_of::<Grown>().split_ascii_whitespace()).a_type(0).unwrap();
+    let ty = Words::of(&farside_rpc::wire::Schema::text_of::<Grown>()).a_type(0).unwrap();
     let encode = |value: serde_json::Value| {
         let mut out = Encoded::default();
         ty.encode(&value, &mut out).map(|()| out.bytes)
@@ -308,4 +307,69 @@ fn an_extensible_struct_is_an_object() {
         assert!(fault.contains(why), "{fault}");
     }
     assert!(ty.decode(&[255; 8]).is_err());
+}
+
+#[derive(Clone, Debug, PartialEq, Wire)]
+#[wire(crate = "farside_rpc")]
+struct Folder {
+    entries: Vec<Entry>,
+    first: Option<Box<Entry>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Wire)]
+#[wire(crate = "farside_rpc")]
+enum Entry {
+    File { bytes: u64 },
+    Folder(Folder),
+}
+
+/// A type that is nothing but another one of itself, or none.
+#[derive(Clone, Debug, PartialEq, Wire)]
+#[wire(crate = "farside_rpc")]
+struct Nested(Option<Box<Nested>>);
+
+#[test]
+fn values_of_recursive_types_come_back() {
+    let file = |bytes| Entry::File { bytes };
+    let inner = Folder { entries: vec![file(1), file(2)], first: Some(Box::new(file(1))) };
+    let folder = Folder { entries: vec![Entry::Folder(inner), file(3)], first: None };
+    assert_eq!(
+        check(&folder),
+        json!({
+            "entries": [
+                {"Folder": {"entries": [{"File": {"bytes": 1}}, {"File": {"bytes": 2}}], "first": {"File": {"bytes": 1}}}},
+                {"File": {"bytes": 3}},
+            ],
+            "first": null,
+        })
+    );
+    check(&(folder.clone(), vec![file(4)], folder));
+    let nested = Nested(Some(Box::new(Nested(Some(Box::new(Nested(None)))))));
+    assert_eq!(check(&nested), json!({"Some": {"Some": null}}));
+    // As deep as values travel, and deeper.
+    let types = type_of::<Vec<Folder>>();
+    let folders = |depth| (0..depth).fold(json!([]), |inner, _| json!([{"Folder": {"entries": inner, "first": null}}]));
+    let mut out = Encoded::default();
+    types.encode(&json!([{"entries": folders(40), "first": null}]), &mut out).unwrap();
+    types.decode(&out.bytes).unwrap();
+    let fault = types.encode(&json!([{"entries": folders(200), "first": null}]), &mut Encoded::default()).unwrap_err();
+    assert!(fault.to_string().contains("nested more than"), "{fault}");
+}
+
+#[test]
+fn endless_types_are_refused() {
+    let parse = |text: &str| Words::of(text).a_type(0);
+    for text in ["rec{ ^0 }rec", "rec{ Box ^0 }rec", "rec{ rec{ ^1 }rec }rec"] {
+        assert!(parse(text).unwrap_err().contains("nothing but itself"), "{text}");
+    }
+    assert!(parse("rec{ u8").is_err());
+    assert!(parse("^0").unwrap_err().contains("where no type began"));
+    assert!(parse("rec{ ^1 }rec").unwrap_err().contains("where no type began"));
+    // These have no values, and take no time to say so.
+    for text in ["rec{ 1 struct 0 ^0 } }rec", "rec{ ( ^0 ^0 ) }rec", "rec{ array 5 ^0 }rec"] {
+        let ty = parse(text).unwrap();
+        assert!(ty.decode(&[0; 1000]).unwrap_err().to_string().contains("nested more than"), "{text}");
+        assert!(!ty.may_be_null());
+    }
+    assert!(parse("rec{ Option ^0 }rec").unwrap().decode(&[1; 1000]).unwrap_err().to_string().contains("nested"));
 }

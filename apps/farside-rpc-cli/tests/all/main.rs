@@ -96,7 +96,25 @@ fn library() -> Service {
         into.push(0, &bytes).map_err(|error| error.to_string())?;
         Ok::<_, String>(bytes.len() as u64)
     };
-    Service::new("library").procedure("find", Handling::Pooled, find).procedure("reverse", Handling::Pooled, reverse)
+    let shelves = |_: &farside_rpc::Call, shelf: Shelf| Ok::<_, Never>(shelf.count());
+    Service::new("library")
+        .procedure("find", Handling::Pooled, find)
+        .procedure("reverse", Handling::Pooled, reverse)
+        .procedure("shelves", Handling::Pooled, shelves)
+}
+
+/// A type that contains itself.
+#[derive(Clone, Debug, Wire)]
+#[wire(crate = "farside_rpc")]
+struct Shelf {
+    parts: Vec<Shelf>,
+    books: u64,
+}
+
+impl Shelf {
+    fn count(&self) -> u64 {
+        self.books + self.parts.iter().map(Self::count).sum::<u64>()
+    }
 }
 
 #[derive(Clone, Debug, Wire)]
@@ -126,6 +144,8 @@ fn any_procedure_is_called_with_json() {
     let answer: Value = serde_json::from_str(&answer).unwrap();
     assert_eq!((&answer["procedure"], &answer["result"]["pages"]), (&"library/find".into(), &4.into()));
     assert_eq!(stdout(&["call", &address, "farside/ping", "7"]), "7\n");
+    let shelf = r#"{"parts": [{"parts": [{"parts": [], "books": 4}], "books": 2}], "books": 1}"#;
+    assert_eq!(stdout(&["call", &address, "library/shelves", shelf]), "7\n");
     assert!(stdout(&["call", &address, "farside/describe"]).contains("\"library\""));
 
     let failed = rpc(&["call", &address, "library/find", "[[], \"b\"]"]);
@@ -140,7 +160,12 @@ fn any_procedure_is_called_with_json() {
     refused("library/find", wrong, 2, &["arguments.0.0.pages: expected u16, found 65536"]);
     refused("farside/ping", "-7", 2, &["arguments: expected u64, found -7"]);
     refused("library/find", "[", 2, &["the arguments are not JSON"]);
-    refused("library/7/find", "null", 1, &["has no library/7/find", "library/3/find, library/3/reverse"]);
+    refused(
+        "library/7/find",
+        "null",
+        1,
+        &["has no library/7/find", "library/3/find, library/3/reverse, library/3/shelves"],
+    );
 
     let file = std::env::temp_dir().join(format!("farside-cli-memory-{}", std::process::id()));
     let path = file.to_str().unwrap();

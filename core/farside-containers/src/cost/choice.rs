@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use farside::{Result, Worker};
+use farside::{Losses, Result, Worker};
 
 use super::{CostModel, Load, Plan};
 use crate::agreement::{agree, first, is_first, place};

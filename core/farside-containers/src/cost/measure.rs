@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::ops::Add;
 use std::time::Duration;
 
-use farside::{Error, GlobalAddress, GlobalPtr, ProcessId, Result, Wire, Worker, WorkerId};
+use farside::{AccessBytes, Error, GlobalAddress, GlobalPtr, MakeArrays, ProcessId, Result, Wire, Worker, WorkerId};
 
 use super::CostModel;
 use crate::agreement::agree;
@@ -48,9 +48,9 @@ impl CostModel {
     /// meanwhile.
     ///
     /// # Errors
-    /// Those of [`Worker::global_array`], of [`GlobalPtr`] and of collectives.
-    /// [`ContainerError::Failed`](crate::ContainerError::Failed) if another worker could not
-    /// measure.
+    /// Those of [`Worker::global_array`](farside::MakeArrays::global_array), of [`GlobalPtr`] and
+    /// of collectives. [`ContainerError::Failed`](crate::ContainerError::Failed) if another worker
+    /// could not measure.
     pub fn measure(me: &Worker) -> Result<Self> {
         let words = me.global_array::<u64>(WORDS * me.worker_count() as usize)?;
         let other = me.neighbor(me.threads_per_process());

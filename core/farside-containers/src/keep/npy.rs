@@ -7,7 +7,7 @@ use std::path::Path;
 
 use farside::bytemuck::{self, Pod};
 use farside::wire::{self, Decoder};
-use farside::{GlobalArray, Result, Wire, Worker};
+use farside::{GlobalArray, MakeArrays, Result, Wire, Worker};
 
 use crate::agreement::{first, is_first};
 
@@ -52,6 +52,7 @@ const HEADER_BYTES_MAX: usize = 1 << 16;
 /// array.
 ///
 /// ```
+/// use farside::prelude::*;
 /// use farside_containers::keep::npy;
 ///
 /// # let folder = std::env::temp_dir().join(format!("farside-npy-{}", std::process::id()));
@@ -103,7 +104,8 @@ fn save_as<T: Number>(me: &Worker, new: &Path, path: &Path, array: &GlobalArray<
 /// same order as other collectives. Each worker reads its part.
 ///
 /// # Errors
-/// [`KeepError`]: all workers return an error if one does. Those of [`Worker::global_array`].
+/// [`KeepError`]: all workers return an error if one does. Those of
+/// [`Worker::global_array`](farside::MakeArrays::global_array).
 pub fn load<T: Number>(me: &Worker, path: &Path) -> Result<(GlobalArray<T>, Vec<usize>)> {
     let opened = open::<T>(path).and_then(|opened| {
         let inode = opened.0.metadata().during("reading", path)?.ino();

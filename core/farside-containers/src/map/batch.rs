@@ -114,8 +114,8 @@ impl<K: Slot, V: Slot> Batch<'_, '_, K, V> {
     ///
     /// # Errors
     /// [`MapError::Batch`] on every worker, if any worker could not insert an entry. That also
-    /// counts the entries whose owner is lost, if the workers [go on](Worker::go_on) without
-    /// it. Those of [`Worker::quiesce`].
+    /// counts the entries whose owner is lost, if the workers [go on](farside::Losses::go_on)
+    /// without it. Those of [`Worker::quiesce`].
     pub fn finish(self) -> Result<()> {
         self.map.finish_batches()
     }

@@ -4,7 +4,7 @@ use std::hint;
 use std::rc::Rc;
 use std::sync::atomic::{Ordering, fence};
 
-use farside::bytemuck;
+use farside::{AccessBytes, AwaitSignals, bytemuck};
 use farside::{Comparison, Deadline, Error, GlobalPtr, ProcessId, Result, Wire, Worker, WorkerId};
 
 use super::MapError;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use farside::global::GlobalError;
-use farside::{AddressFault, Error, Result, WorkerId};
+use farside::{AddressFault, Error, Losses, Result, WorkerId};
 
 use super::MapError;
 use super::core::{Core, Effort, For, Kind, Level, Stop, Wait, look_bytes, wait};

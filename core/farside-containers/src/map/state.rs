@@ -3,7 +3,10 @@
 use std::cell::{Cell, RefCell};
 
 use farside::memory::Registered;
-use farside::{Error, FabricError, GlobalAddress, GlobalPtr, PerWorker, Result, Wire, Worker, WorkerId};
+use farside::{
+    AccessBytes, Error, FabricError, GlobalAddress, GlobalPtr, Losses, PerWorker, RegisterMemory, Result, Wire, Worker,
+    WorkerId,
+};
 
 use super::batch::Put;
 use super::core::{Core, Effort, For, Held, Level, Stop, Tried, Wait, look_bytes, wait};

@@ -6,7 +6,7 @@ use std::fmt;
 use std::hash::Hash;
 use std::rc::Rc;
 
-use farside::{Error, Function, PerWorker, Result, Wire, Worker, WorkerId, wire};
+use farside::{Error, Function, Losses, PerWorker, Result, Wire, Worker, WorkerId, wire};
 
 use super::MapError;
 use super::batch::{add_refused, but_for_dropped, check_refused};
@@ -67,8 +67,8 @@ const ROUND: usize = 64;
 /// linearizable. *Cost*: a call and its answer.
 ///
 /// *Losses*: operations on keys of a lost process return [`Error::PeerLost`]. Others go on.
-/// Collectives fail until the others [go on](Worker::go_on). A map that is made then has parts
-/// at these workers alone.
+/// Collectives fail until the others [go on](farside::Losses::go_on). A map that is made then has
+/// parts at these workers alone.
 #[derive(Wire)]
 pub struct WireMap<K: 'static, V: 'static> {
     parts: Parts<K, V>,
@@ -140,7 +140,7 @@ impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallBatch<'_, '_, K, V> {
     ///
     /// # Errors
     /// [`MapError::Batch`] on every worker, if any function has panicked, or if the owner of a key
-    /// is lost and the workers [go on](Worker::go_on) without it. Those of
+    /// is lost and the workers [go on](farside::Losses::go_on) without it. Those of
     /// [`Worker::quiesce`].
     pub fn finish(self) -> Result<()> {
         let me = self.map.me;

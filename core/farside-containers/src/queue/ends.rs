@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use farside::bytemuck::checked::try_pod_read_unaligned;
-use farside::{Comparison, Error, ProcessId, Result, Wire, Worker};
+use farside::{AwaitSignals, Comparison, Error, ProcessId, Result, Wire, Worker};
 
 use super::one_sided::mask;
 use super::ring::Ring;

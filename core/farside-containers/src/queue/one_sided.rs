@@ -18,7 +18,7 @@
 use std::sync::atomic::{Ordering, fence};
 
 use farside::bytemuck::{bytes_of, pod_read_unaligned};
-use farside::{GlobalPtr, Result, Signal};
+use farside::{AccessBytes, AwaitSignals, GlobalPtr, Result, Signal};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::ends::Ends;

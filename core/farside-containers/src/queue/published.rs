@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::thread;
 use std::time::Duration;
 
-use farside::{Error, GlobalPtr, ProcessId, Result};
+use farside::{AccessBytes, Error, GlobalPtr, Losses, ProcessId, Result};
 
 use super::ends::Ends;
 use super::ring::{Ring, STAMP};

@@ -2,7 +2,7 @@
 
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote};
-use syn::{Data, Fields, Member, Path, Result, Type};
+use syn::{Data, Fields, LitStr, Member, Path, Result, Type};
 
 use super::validate;
 
@@ -129,27 +129,29 @@ impl<'a> Shape<'a> {
         }
     }
 
-    /// Statements that describe the type to `schema`.
-    pub(super) fn describe(&self, krate: &Path) -> TokenStream {
-        let fields = |fields: &[Field<'_>]| {
+    /// A constant expression: the shape of the type, with a further `word`.
+    pub(super) fn description(&self, krate: &Path, word: Option<&LitStr>) -> TokenStream {
+        let variants = self.variants().iter().map(|Variant { name, fields, .. }| {
             let members = fields.iter().map(|field| field.member.to_token_stream().to_string());
             let types = fields.iter().map(|field| field.ty);
-            quote!(#(schema.word(#members); <#types as #krate::Wire>::describe(schema);)*)
-        };
-        let (word, tag_bytes) = match self {
-            Self::Extensible(variant) => {
-                let fields = fields(&variant.fields);
-                return quote!(schema.extensible(|schema| { let _ = &schema; #fields }););
-            }
-            Self::Struct(_) => (quote!(), quote!()),
-            Self::Enum(_) => (quote!(schema.word("enum");), quote!(schema.bytes(4);)),
-        };
-        let variants = self.variants().iter().map(|variant| {
-            let (name, fields) = (&variant.name, fields(&variant.fields));
-            quote!(schema.word(#name); #fields schema.word("}");)
+            quote!(#krate::wire::Variant(#name, &[#((#members, <#types as #krate::Wire>::describe)),*]))
         });
-        let count = self.variants().len() as u64;
-        quote!(#word #tag_bytes schema.number(#count); #(#variants)*)
+        let kind = match self {
+            Self::Struct(_) => quote!(Struct),
+            Self::Extensible(_) => quote!(Extensible),
+            Self::Enum(_) => quote!(Enum),
+        };
+        let word = match word {
+            None => quote!(::core::option::Option::None),
+            Some(word) => quote!(::core::option::Option::Some(#word)),
+        };
+        quote! {
+            #krate::wire::Shape {
+                word: #word,
+                kind: #krate::wire::ShapeKind::#kind,
+                variants: &[#(#variants),*],
+            }
+        }
     }
 
     /// An expression that encodes `self` to `out`.

@@ -21,7 +21,7 @@ pub trait Word: Pod + PartialOrd + sealed::Changeable {}
 pub trait Integer: Word {}
 
 /// [Integers](Integer) whose changes are all single operations, so that they can be
-/// [started](Worker::start_change) without waiting: `u32` and `u64`.
+/// [started](crate::MoveMemory::start_change) without waiting: `u32` and `u64`.
 pub trait Unsigned: Integer + super::movement::OperationValue + sealed::Startable {}
 
 impl Word for u32 {}

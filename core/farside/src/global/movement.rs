@@ -1,8 +1,9 @@
 //! Operations that do not wait: copies from anywhere to anywhere, puts, gets and changes of words,
 //! with their order.
 //!
-//! Each has a [`Handle`]. [`Worker::complete`] waits for it and all before it, and [`Order`] says
-//! when it may start. `movement/README.md` follows one copy, and proves that orders are kept.
+//! Each has a [`Handle`]. [`Worker::complete`](crate::MoveMemory::complete) waits for it and all
+//! before it, and [`Order`] says when it may start. `movement/README.md` follows one copy, and
+//! proves that orders are kept.
 
 mod complete;
 mod error;

@@ -115,10 +115,10 @@ impl Notifications {
     /// Writes bytes anywhere, and then notifies that they are there: a worker that finds the
     /// notification sees the bytes.
     ///
-    /// *Completion* and *cost*: those of [`Worker::put_signal`].
+    /// *Completion* and *cost*: those of [`Worker::put_signal`](crate::AwaitSignals::put_signal).
     ///
     /// # Errors
-    /// Those of [`Worker::put_signal`];
+    /// Those of [`Worker::put_signal`](crate::AwaitSignals::put_signal);
     /// [`GlobalError::Notification`](crate::global::GlobalError::Notification).
     pub fn put_notify(&self, me: &Worker, to: GlobalAddress, data: &[u8], number: u32, value: u64) -> Result<()> {
         let slot = self.slot_for(number, value)?;
@@ -134,7 +134,7 @@ impl Notifications {
     }
 
     /// Returns the condition that there is a notification of this number, to be waited for
-    /// [together with other words](Worker::wait_any), and with its [signalling
+    /// [together with other words](crate::AwaitSignals::wait_any), and with its [signalling
     /// process](Until::signalled_by).
     ///
     /// # Errors
@@ -380,12 +380,12 @@ impl AllNotifications {
     /// Makes `count` numbers for each process. All workers of the job call this, in the same order
     /// as other collectives and with the same count.
     ///
-    /// *Cost*: that of [`Worker::symmetric`]: 8 bytes per number in each process, until it is
-    /// [released](Self::release).
+    /// *Cost*: that of [`Worker::symmetric`](crate::MakeArrays::symmetric): 8 bytes per number in
+    /// each process, until it is [released](Self::release).
     ///
     /// # Errors
-    /// Those of [`Worker::symmetric`], the same at all workers: none waits for a process whose
-    /// memory was refused.
+    /// Those of [`Worker::symmetric`](crate::MakeArrays::symmetric), the same at all workers: none
+    /// waits for a process whose memory was refused.
     pub fn new(me: &Worker, count: u32) -> Result<Self> {
         Ok(Self { words: me.symmetric(count as usize)? })
     }

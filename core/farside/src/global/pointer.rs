@@ -128,6 +128,7 @@ impl<T> GlobalPtr<T> {
     /// *Cost*: about a nanosecond.
     ///
     /// ```
+    /// # use farside::prelude::*;
     /// # farside::simulate(2, 1, 1, |me| {
     /// let numbers = me.global_array::<u64>(1000)?;
     /// let at = |index: usize| numbers.at(index * 7 % 1000);

@@ -2,10 +2,10 @@
 //!
 //! | memory | registered by | others | back by |
 //! |---|---|---|---|
-//! | a vector | [`Worker::register`] | read and write | [`Segment::deregister`] |
-//! | the same | [`Worker::register_read_only`] | read | [`ReadOnlySegment::deregister`] |
-//! | a slice, also on the stack | [`Worker::lend`] | read and write | the end of the closure |
-//! | the same | [`Worker::lend_read_only`] | read | the end of the closure |
+//! | a vector | [`Worker::register`](crate::RegisterMemory::register) | read and write | [`Segment::deregister`] |
+//! | the same | [`Worker::register_read_only`](crate::RegisterMemory::register_read_only) | read | [`ReadOnlySegment::deregister`] |
+//! | a slice, also on the stack | [`Worker::lend`](crate::RegisterMemory::lend) | read and write | the end of the closure |
+//! | the same | [`Worker::lend_read_only`](crate::RegisterMemory::lend_read_only) | read | the end of the closure |
 //! | anything | [`Worker::register_raw`] | as is said | [`RawSegment::deregister`] |
 //!
 //! Registering involves this process alone. When memory is taken back, its address is
@@ -36,85 +36,15 @@ use crate::runtime::observer::Watched;
 use crate::runtime::worker::Worker;
 
 impl Worker {
-    /// Gives a vector's memory a global address, for other workers to read and write. Their
-    /// accesses are slower than to memory that Farside allocates, so register a vector that exists
-    /// already. For new memory use [`global_array`](Self::global_array),
-    /// [`symmetric`](Self::symmetric), or at one worker [`allocate_at`](Self::allocate_at) with a
-    /// [`GlobalSlice`].
-    ///
-    /// The memory does not move. [`deregister`](Segment::deregister) returns the vector.
-    ///
-    /// ```no_run
-    /// # use farside::prelude::*;
-    /// # fn example(me: &Worker) -> farside::Result<()> {
-    /// let segment = me.register(vec![0.0_f64; 1000])?;
-    /// // All workers write into the vector of worker 0, which reads it by `local`.
-    /// let first = me.broadcast(WorkerId::FIRST, Some(segment.slice().start()))?;
-    /// first.add(me.id().index())?.put(me, 0.5)?;
-    /// me.barrier()?;
-    /// assert!(me.id().number() > 0 || segment.local().get(0) == 0.5);
-    /// let values = segment.deregister(me)?;
-    /// # let _ = values;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// Such memory is *private*: no other process can map it. Processes of the same machine reach
-    /// it by system calls, where the system allows that. These do not wait, so handlers may put and
-    /// get there. Otherwise, and for atomic changes, the owner's service thread executes the
-    /// access. Over a network, puts and gets of more than a word are libfabric's own; of memory
-    /// that is [lent](Self::lend), they are its owner's. A put of any length may be seen in pieces.
-    ///
-    /// *Cost*: some microseconds, and no message. A process has 8191 slots with addresses, for
-    /// memory of all kinds, and a region takes one for each 512 MiB. Slots are used in turn.
-    ///
-    /// ACP's `acp_register_memory`.
-    ///
-    /// # Errors
-    /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress) if the process has too
-    /// many regions. [`Error::Fabric`] for a vector without bytes, and if libfabric registers no
-    /// more. Nothing stays registered then.
-    pub fn register<T: Pod + Send>(&self, values: Vec<T>) -> Result<Segment<T>> {
+    pub(crate) fn register<T: Pod + Send>(&self, values: Vec<T>) -> Result<Segment<T>> {
         Ok(Segment(Owned::new(self, values, true)?))
     }
 
-    /// As [`register`](Self::register), for other workers to read only. This process reads the
-    /// values as a slice.
-    ///
-    /// # Errors
-    /// Those of [`register`](Self::register).
-    pub fn register_read_only<T: Pod + Send>(&self, values: Vec<T>) -> Result<ReadOnlySegment<T>> {
+    pub(crate) fn register_read_only<T: Pod + Send>(&self, values: Vec<T>) -> Result<ReadOnlySegment<T>> {
         Ok(ReadOnlySegment(Owned::new(self, values, false)?))
     }
 
-    /// Gives borrowed memory (a slice of the heap, the stack, anywhere) a global address, for other
-    /// workers to read and write while `body` runs.
-    ///
-    /// ```no_run
-    /// # use farside::prelude::*;
-    /// # fn example(me: &Worker) -> farside::Result<()> {
-    /// let mut answers = [0_u64; 100];
-    /// me.lend(&mut answers, |answers| {
-    ///     let first = me.broadcast(WorkerId::FIRST, Some(answers.slice().start()))?;
-    ///     first.add(me.id().index())?.put(me, 42)?;
-    ///     me.barrier()
-    /// })??;
-    /// assert!(me.id().number() > 0 || answers[0] == 42);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// When `body` has returned or panicked, the address is taken back. This method then waits
-    /// until every process that used it has released it or is lost. That takes a message to each
-    /// and back, which their service threads handle. The wait has no deadline: the memory cannot be
-    /// the caller's again before. A process that is stopped (by a signal or a debugger) delays it
-    /// until the process continues, is killed, or the job ends: what it has begun takes effect when
-    /// it continues. Where that is not acceptable, [`register`](Self::register) a vector, which can
-    /// be taken back [within a time](Segment::deregister_within) or later.
-    ///
-    /// # Errors
-    /// Those of [`register`](Self::register), before `body` runs; [`Error::InHandler`].
-    pub fn lend<T: Pod, R>(&self, values: &mut [T], body: impl FnOnce(&LentSegment<'_, T>) -> R) -> Result<R> {
+    pub(crate) fn lend<T: Pod, R>(&self, values: &mut [T], body: impl FnOnce(&LentSegment<'_, T>) -> R) -> Result<R> {
         self.not_in_handler("lending memory")?;
         let (base, length) = (NonNull::from(&mut *values).cast::<T>(), values.len());
         // SAFETY: the slice is borrowed for longer than this function runs, and no other code uses
@@ -127,11 +57,7 @@ impl Worker {
         Ok(body(&LentSegment { slice: loan.0.address().cast().slice(length), local }))
     }
 
-    /// As [`lend`](Self::lend), for other workers to read only: `body` gets the address.
-    ///
-    /// # Errors
-    /// Those of [`lend`](Self::lend).
-    pub fn lend_read_only<T: Pod, R>(&self, values: &[T], body: impl FnOnce(GlobalSlice<T>) -> R) -> Result<R> {
+    pub(crate) fn lend_read_only<T: Pod, R>(&self, values: &[T], body: impl FnOnce(GlobalSlice<T>) -> R) -> Result<R> {
         self.not_in_handler("lending memory")?;
         let (base, bytes) = (NonNull::from(values).cast(), size_of_val(values));
         // SAFETY: the slice is borrowed for longer than this function runs, so no code of this
@@ -145,7 +71,7 @@ impl Worker {
     /// Gives any memory of this process a global address.
     ///
     /// # Errors
-    /// Those of [`register`](Self::register).
+    /// Those of [`register`](crate::RegisterMemory::register).
     ///
     /// # Safety
     /// From now on until [`deregister`](RawSegment::deregister) has returned `Ok`, the bytes are
@@ -173,7 +99,8 @@ pub enum Rights {
     Write,
 }
 
-/// A vector that other workers may read and write: [`Worker::register`].
+/// A vector that other workers may read and write:
+/// [`Worker::register`](crate::RegisterMemory::register).
 ///
 /// Dropping it takes the address back; the memory is freed when all processes have released it.
 pub struct Segment<T: Pod + Send>(Owned<T>);
@@ -241,8 +168,9 @@ impl<T: Pod + Send> Segment<T> {
     }
 }
 
-/// A vector that other workers may read: [`Worker::register_read_only`]. In this process it is a
-/// slice.
+/// A vector that other workers may read:
+/// [`Worker::register_read_only`](crate::RegisterMemory::register_read_only). In this process it is
+/// a slice.
 ///
 /// Dropping it takes the address back; the memory is freed when all processes have released it.
 pub struct ReadOnlySegment<T: Pod + Send>(Owned<T>);
@@ -281,7 +209,7 @@ impl<T: Pod + Send> Deref for ReadOnlySegment<T> {
     }
 }
 
-/// Memory that is lent: [`Worker::lend`].
+/// Memory that is lent: [`Worker::lend`](crate::RegisterMemory::lend).
 pub struct LentSegment<'a, T> {
     slice: GlobalSlice<T>,
     local: RacySlice<'a, T>,

@@ -68,47 +68,15 @@ impl Signal {
 }
 
 impl Worker {
-    /// Writes bytes and then signals that they are there: a worker that finds the signal in its
-    /// word sees the bytes.
-    ///
-    /// ```no_run
-    /// # use farside::prelude::*;
-    /// # use farside::{Comparison, GlobalAddress, GlobalPtr, Signal};
-    /// # fn example(me: &Worker) -> farside::Result<()> {
-    /// let peer = me.process_of(me.neighbor(1));
-    /// let count = |of| -> GlobalPtr<u64> { GlobalAddress::starter(of, 0).cast() };
-    /// me.put_signal(GlobalAddress::starter(peer, 64), b"across", count(peer), Signal::Add(1))?;
-    /// // Another worker does the same for this process.
-    /// count(me.process()).wait_until(me, Comparison::Ge, 1)?;
-    /// let mut data = [0; 6];
-    /// me.get_bytes(GlobalAddress::starter(me.process(), 64), &mut data)?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// Data and signal may be anywhere, also in different processes. If both are in one line of 64
-    /// bytes, up to 56 bytes arrive as fast as the signal alone. A worker that
-    /// [waits](super::Until) for the signal in memory of its own process is woken at once if it
-    /// sleeps.
-    ///
-    /// *Completion*: when it returns, data and signal are visible to all.
-    ///
-    /// *Cost*: where the memory is mapped, a copy, a store or a read-modify-write, and two loads; a
-    /// system call only if a thread that watches memory sleeps at the signal's process. Otherwise a
-    /// round trip to the service thread of that process. Up to 12 KiB of data for the same process
-    /// travel with it (4 KiB in the simulator, whose messages are not longer); more data is put
-    /// first, by a round trip of its own. Calls of other workers are served meanwhile.
-    ///
-    /// Seeds: `put_signal` of OpenSHMEM; the notified flags of rpipe.
-    ///
-    /// # Errors
-    /// Those of [`GlobalPtr::put`], for either address; [`AddressFault::InsideOfData`]. No signal
-    /// is given then. If the signal's address is at fault, nothing is written, with one exception:
-    /// [registered](Self::register) memory that cannot take a signal, since it is read-only or
-    /// begins where no word is aligned.
     #[inline]
     #[track_caller]
-    pub fn put_signal(&self, address: GlobalAddress, data: &[u8], signal: GlobalPtr<u64>, what: Signal) -> Result<()> {
+    pub(crate) fn put_signal(
+        &self,
+        address: GlobalAddress,
+        data: &[u8],
+        signal: GlobalPtr<u64>,
+        what: Signal,
+    ) -> Result<()> {
         let place = signal.address();
         check_places(address, data.len(), place)?;
         if self.put_signal_mapped(address, data, place, what) {
@@ -117,35 +85,9 @@ impl Worker {
         self.put_signal_slowly(address, data, place, what)
     }
 
-    /// Writes bytes and then `new` into a word, unless the word holds another value than
-    /// `expected`. It did so if the returned value is `expected`. A worker that others have given
-    /// up meanwhile does not overwrite what they did since.
-    ///
-    /// ```no_run
-    /// # use farside::prelude::*;
-    /// # use farside::{GlobalAddress, GlobalPtr, Result};
-    /// # fn example(me: &Worker, slot: GlobalPtr<u64>, entry: GlobalAddress) -> Result<()> {
-    /// let (held, full) = (1, 2);
-    /// if me.put_compare_swap(entry, b"an entry", slot, held, full)? != held {
-    ///     println!("another worker has taken the slot away");
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// If the word holds another value, the bytes may have been written: only those that travel in
-    /// one message with the change are not. The word must differ from `expected` as long as another
-    /// worker uses the bytes.
-    ///
-    /// *Completion* and *cost*: those of [`put_signal`](Self::put_signal). Waits for the word wake
-    /// in the same way.
-    ///
-    /// # Errors
-    /// Those of [`put_signal`](Self::put_signal). After [`Error::Deadline`](crate::Error::Deadline)
-    /// the word may still be changed later.
     #[inline]
     #[track_caller]
-    pub fn put_compare_swap(
+    pub(crate) fn put_compare_swap(
         &self,
         address: GlobalAddress,
         data: &[u8],
@@ -208,7 +150,8 @@ impl GlobalPtr<u64> {
     /// put before. A worker that [waits](Self::wait_until) for it in memory of its own process is
     /// woken at once if it sleeps, which atomic changes do not do.
     ///
-    /// *Completion* and *cost*: those of [`Worker::put_signal`], without data.
+    /// *Completion* and *cost*: those of [`Worker::put_signal`](crate::AwaitSignals::put_signal),
+    /// without data.
     ///
     /// # Errors
     /// Those of [`put`](Self::put).
@@ -231,10 +174,11 @@ impl GlobalPtr<u64> {
 }
 
 impl<T: Pod> GlobalPtr<T> {
-    /// Writes a value and then signals that it is there: [`Worker::put_signal`].
+    /// Writes a value and then signals that it is there:
+    /// [`Worker::put_signal`](crate::AwaitSignals::put_signal).
     ///
     /// # Errors
-    /// Those of [`Worker::put_signal`].
+    /// Those of [`Worker::put_signal`](crate::AwaitSignals::put_signal).
     #[inline]
     #[track_caller]
     pub fn put_signal(self, me: &Worker, value: T, signal: GlobalPtr<u64>, what: Signal) -> Result<()> {
@@ -243,10 +187,11 @@ impl<T: Pod> GlobalPtr<T> {
 }
 
 impl<T: Pod> GlobalSlice<T> {
-    /// Writes values at `index` and then signals that they are there: [`Worker::put_signal`].
+    /// Writes values at `index` and then signals that they are there:
+    /// [`Worker::put_signal`](crate::AwaitSignals::put_signal).
     ///
     /// # Errors
-    /// Those of [`Worker::put_signal`];
+    /// Those of [`Worker::put_signal`](crate::AwaitSignals::put_signal);
     /// [`GlobalError::Address`](crate::global::GlobalError::Address) if the values do not all fit.
     #[track_caller]
     pub fn put_signal(

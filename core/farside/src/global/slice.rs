@@ -161,33 +161,7 @@ unsafe impl<T: 'static> Wire for GlobalSlice<T> {
 }
 
 impl Worker {
-    /// Allocates room for `length` values in one process, or near one of its workers. The handle is
-    /// for the [release](Self::release); the slice is for all else. Both can be sent to any worker.
-    /// The first contents are those of an earlier use.
-    ///
-    /// ```no_run
-    /// # use farside::prelude::*;
-    /// # use farside::GlobalSlice;
-    /// # fn example(me: &Worker) -> farside::Result<()> {
-    /// let (memory, weights) = me.allocate_array::<f32>(WorkerId::FIRST, 1000)?;
-    /// weights.put(me, 0, &[0.5; 1000])?;
-    /// let sum = me.call_return(WorkerId::FIRST, weights, |first, weights: GlobalSlice<f32>| {
-    ///     weights.to_vec(first).map_or(0.0, |weights| weights.iter().sum::<f32>())
-    /// })?;
-    /// assert_eq!(sum.wait()?, 500.0);
-    /// me.release(memory)
-    /// # }
-    /// ```
-    ///
-    /// An array of which each process has a part is a [`global_array`](Self::global_array). Others
-    /// also reach a vector that a program has already, by [`register`](Self::register), but each
-    /// access from another process is then a system call or a message.
-    ///
-    /// *Cost*: that of [`allocate_at`](Self::allocate_at).
-    ///
-    /// # Errors
-    /// Those of [`allocate_at`](Self::allocate_at) and of [`RemoteMemory::address`].
-    pub fn allocate_array<T: Pod>(
+    pub(crate) fn allocate_array<T: Pod>(
         &self,
         place: impl Into<Place>,
         length: usize,

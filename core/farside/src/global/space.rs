@@ -294,15 +294,9 @@ impl GlobalAddress {
 }
 
 impl Worker {
-    /// Writes bytes.
-    ///
-    /// *Completion*, cost: as [`GlobalPtr::put`](super::GlobalPtr::put), and a copy.
-    ///
-    /// # Errors
-    /// Those of [`GlobalPtr::put`](super::GlobalPtr::put).
     #[inline]
     #[track_caller]
-    pub fn put_bytes(&self, address: GlobalAddress, data: &[u8]) -> Result<()> {
+    pub(crate) fn put_bytes(&self, address: GlobalAddress, data: &[u8]) -> Result<()> {
         let Some(target) = self.mapped(address, data.len()) else {
             return self.put_slowly(address, data);
         };
@@ -312,13 +306,9 @@ impl Worker {
         Ok(())
     }
 
-    /// Reads bytes until `data` is full.
-    ///
-    /// # Errors
-    /// Those of [`GlobalPtr::put`](super::GlobalPtr::put). What is in `data` then is unspecified.
     #[inline]
     #[track_caller]
-    pub fn get_bytes(&self, address: GlobalAddress, data: &mut [u8]) -> Result<()> {
+    pub(crate) fn get_bytes(&self, address: GlobalAddress, data: &mut [u8]) -> Result<()> {
         let Some(source) = self.mapped(address, data.len()) else {
             return self.get_slowly(address, data);
         };
@@ -328,29 +318,14 @@ impl Worker {
         Ok(())
     }
 
-    /// Returns whether accesses to an address are this worker's own loads and stores. They are for
-    /// memory of its own process, and for memory that processes of its machine have allocated.
-    /// [Registered](Self::register) memory of other processes is not mapped.
-    ///
-    /// # Errors
-    /// Those of [`GlobalPtr::put`](super::GlobalPtr::put), but for [`Error::InHandler`].
-    pub fn is_mapped(&self, address: GlobalAddress) -> Result<bool> {
+    pub(crate) fn is_mapped(&self, address: GlobalAddress) -> Result<bool> {
         let process = self.process_handle();
         let known = self.known(address.segment()).map_err(|fault| address.explain(fault))?;
         known.inside(address, 0).map_err(|why| address.refused(why))?;
         Ok(known.region.mapped().is_some() || known.region.key().process == process.id())
     }
 
-    /// Returns where a byte lies in this process, or `None` if it is not this process's own.
-    ///
-    /// The pointer is valid while the memory is registered or allocated. Other workers may write
-    /// there at any time, so no reference to it may be made, except as
-    /// [`read_epoch`](Self::read_epoch) allows. The inverse is [`address_at`](Self::address_at).
-    ///
-    /// *Cost*: one look at a table of this process, under a lock.
-    ///
-    /// ACP's `acp_query_address`.
-    pub fn local_address(&self, address: GlobalAddress) -> Option<*mut u8> {
+    pub(crate) fn local_address(&self, address: GlobalAddress) -> Option<*mut u8> {
         let process = self.process_handle();
         if address.process() != Some(process.id()) {
             return None;
@@ -361,14 +336,7 @@ impl Worker {
         Some(base.wrapping_add(offset as usize))
     }
 
-    /// Returns the global address of a byte of this process's memory, if it has one. If several
-    /// regions contain it, the first one counts.
-    ///
-    /// *Cost*: a look at all slots of this process, some ten microseconds. A program that has the
-    /// [buffer](Self::address_of) or registration should ask that instead.
-    ///
-    /// ACP's `acp_query_ga`.
-    pub fn address_at(&self, pointer: *const u8) -> Option<GlobalAddress> {
+    pub(crate) fn address_at(&self, pointer: *const u8) -> Option<GlobalAddress> {
         let process = self.process_handle();
         let layout = process.home().layout();
         (0..SLOT_COUNT).find_map(|slot| {

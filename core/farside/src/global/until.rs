@@ -45,7 +45,7 @@ impl Comparison {
 }
 
 /// A condition on a word, to be [waited for](Self::wait) alone or [together with
-/// others](Worker::wait_any).
+/// others](crate::AwaitSignals::wait_any).
 ///
 /// ```no_run
 /// # use farside::prelude::*;
@@ -65,7 +65,7 @@ impl Comparison {
 /// ```
 ///
 /// When it holds, everything is visible that the worker that made it hold had
-/// [put](Worker::put_signal) before.
+/// [put](crate::AwaitSignals::put_signal) before.
 ///
 /// *Cost*: for words in memory of this process, loads; a [signal](super::Signal) wakes a sleeping
 /// worker, and any other change is noticed within 100 µs. Mapped words of another process are
@@ -163,22 +163,13 @@ impl<W: Word> GlobalPtr<W> {
 /// # Errors
 /// For all methods: those of [`Until::wait`], for any of the words that is looked at.
 impl Worker {
-    /// Waits until one of them holds. Returns its index (the first one, if several hold) and the
-    /// value of its word, or `None` if the list is empty. Waits at most for the job's deadline.
-    ///
-    /// # Errors
-    /// Those of [`Until::wait`].
     #[track_caller]
-    pub fn wait_any<W: Word>(&self, conditions: &[Until<W>]) -> Result<Option<(usize, W)>> {
+    pub(crate) fn wait_any<W: Word>(&self, conditions: &[Until<W>]) -> Result<Option<(usize, W)>> {
         self.wait_any_for(conditions, self.default_deadline())
     }
 
-    /// As [`wait_any`](Self::wait_any), for at most this long.
-    ///
-    /// # Errors
-    /// Those of [`Until::wait`].
     #[track_caller]
-    pub fn wait_any_for<W: Word>(&self, conditions: &[Until<W>], time: Duration) -> Result<Option<(usize, W)>> {
+    pub(crate) fn wait_any_for<W: Word>(&self, conditions: &[Until<W>], time: Duration) -> Result<Option<(usize, W)>> {
         if conditions.is_empty() {
             return Ok(None);
         }
@@ -195,22 +186,13 @@ impl Worker {
         })
     }
 
-    /// Waits until at least one of them holds. Returns the indices of all that hold, with the
-    /// values of their words. Waits at most for the job's deadline.
-    ///
-    /// # Errors
-    /// Those of [`Until::wait`].
     #[track_caller]
-    pub fn wait_some<W: Word>(&self, conditions: &[Until<W>]) -> Result<Vec<(usize, W)>> {
+    pub(crate) fn wait_some<W: Word>(&self, conditions: &[Until<W>]) -> Result<Vec<(usize, W)>> {
         self.wait_some_for(conditions, self.default_deadline())
     }
 
-    /// As [`wait_some`](Self::wait_some), for at most this long.
-    ///
-    /// # Errors
-    /// Those of [`Until::wait`].
     #[track_caller]
-    pub fn wait_some_for<W: Word>(&self, conditions: &[Until<W>], time: Duration) -> Result<Vec<(usize, W)>> {
+    pub(crate) fn wait_some_for<W: Word>(&self, conditions: &[Until<W>], time: Duration) -> Result<Vec<(usize, W)>> {
         if conditions.is_empty() {
             return Ok(Vec::new());
         }
@@ -226,22 +208,13 @@ impl Worker {
         })
     }
 
-    /// Waits until each of them has held once, and returns the values of their words at that time.
-    /// Waits at most for the job's deadline.
-    ///
-    /// # Errors
-    /// Those of [`Until::wait`].
     #[track_caller]
-    pub fn wait_all<W: Word>(&self, conditions: &[Until<W>]) -> Result<Vec<W>> {
+    pub(crate) fn wait_all<W: Word>(&self, conditions: &[Until<W>]) -> Result<Vec<W>> {
         self.wait_all_for(conditions, self.default_deadline())
     }
 
-    /// As [`wait_all`](Self::wait_all), for at most this long.
-    ///
-    /// # Errors
-    /// Those of [`Until::wait`].
     #[track_caller]
-    pub fn wait_all_for<W: Word>(&self, conditions: &[Until<W>], time: Duration) -> Result<Vec<W>> {
+    pub(crate) fn wait_all_for<W: Word>(&self, conditions: &[Until<W>], time: Duration) -> Result<Vec<W>> {
         let mut values: Vec<Option<W>> = vec![None; conditions.len()];
         if conditions.is_empty() {
             return Ok(Vec::new());

@@ -172,7 +172,7 @@ fn a_list_that_does_not_come_is_waited_for_no_longer_than_the_deadline() {
     let body = |me: &Worker| {
         if me.id() == WorkerId::new(1) {
             // A deadline in virtual time costs nothing.
-            return me.wait_together(Duration::from_secs(500), || is_done.load(Ordering::Relaxed));
+            return me.wait_together(20 * me.default_deadline(), || is_done.load(Ordering::Relaxed));
         }
         let heap = RemoteHeap::open(me, WorkerId::new(1), HeapOptions::new(256))?;
         let name = heap.alloc(200)?.hand_over()?;
@@ -219,7 +219,7 @@ fn a_heap_whose_peer_never_tells_all_is_closed_all_the_same() {
     let is_done = AtomicBool::new(false);
     let body = |me: &Worker| {
         if me.id() == WorkerId::new(1) {
-            return me.wait_together(Duration::from_secs(500), || is_done.load(Ordering::Relaxed));
+            return me.wait_together(20 * me.default_deadline(), || is_done.load(Ordering::Relaxed));
         }
         let heap = RemoteHeap::open(me, WorkerId::new(1), HeapOptions::new(256))?;
         let name = heap.alloc(100)?.hand_over()?;

@@ -21,7 +21,7 @@ use crate::runtime::worker::Worker;
 use crate::wire::{self, Decoder, Wire, from_bytes_in};
 
 /// The result of a call made with [`call_return`](Worker::call_return) or
-/// [`call_named_return`](Worker::call_named_return), on its way.
+/// [`call_named_return`](crate::NamedCalls::call_named_return), on its way.
 ///
 /// Check for it with [`poll`](Self::poll), wait with [`wait`](Self::wait) or
 /// [`wait_for`](Self::wait_for), continue with [`then`](Self::then), or use it as a [`Future`].

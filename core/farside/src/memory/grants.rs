@@ -232,7 +232,7 @@ mod tests {
 
     fn stamp_of(grants: &Grants, memory: &RemoteMemory) -> u64 {
         let region = grants.region_of(memory).unwrap();
-        region.atomic64(memory.offset - STAMP_BYTES, AtomicChange::Load, Instant::now()).unwrap()
+        region.atomic64(memory.offset - STAMP_BYTES, AtomicChange::Load, farside_testbed::deadline()).unwrap()
     }
 
     #[derive(Clone, Debug)]
@@ -366,7 +366,8 @@ mod tests {
         let (mut grants, _made) = books();
         let memory = grants.allocate(ProcessId::new(1), 100, None).unwrap();
         let region = grants.region_of(&memory).unwrap();
-        let stamp = || region.atomic64(memory.offset - STAMP_BYTES, AtomicChange::Load, Instant::now()).unwrap();
+        let stamp =
+            || region.atomic64(memory.offset - STAMP_BYTES, AtomicChange::Load, farside_testbed::deadline()).unwrap();
         assert_eq!((stamp(), memory.offset % STAMP_BYTES), (memory.stamp(), 0));
         grants.release(&memory).unwrap();
         assert_eq!(stamp(), 0, "peers that have it mapped see that it is gone");

@@ -291,9 +291,9 @@ impl Worker {
     /// # }
     /// ```
     ///
-    /// Other workers reach it by its [address](Self::address_of). For memory that outlives the
-    /// buffer there is [`allocate_at`](Self::allocate_at), also for this process. A buffer that
-    /// outlives the job keeps the job's memory and its connection to the fabric.
+    /// Other workers reach it by its [address](crate::RegisterMemory::address_of). For memory that
+    /// outlives the buffer there is [`allocate_at`](Self::allocate_at), also for this process. A
+    /// buffer that outlives the job keeps the job's memory and its connection to the fabric.
     ///
     /// *Cost*: about 18 ns for a size of up to 64 KiB that was returned before; otherwise some
     /// hundred, or those of registering more memory (see [`allocate_at`](Self::allocate_at)).
@@ -311,30 +311,7 @@ impl Worker {
         Ok(self.renewed(allocator.allocate(bytes)?))
     }
 
-    /// As [`allocate`](Self::allocate), on another NUMA node or on pages that the program chooses.
-    /// In a simulation all pages are ordinary ones.
-    ///
-    /// ```no_run
-    /// # use farside::prelude::*;
-    /// use farside::memory::{AllocateOptions, PageKind};
-    /// # fn example(me: &Worker) -> farside::Result<()> {
-    /// let pages = Some(PageKind::Gigantic);
-    /// let options = AllocateOptions { pages, ..AllocateOptions::default() };
-    /// let table = me.allocate_with(3 << 30, options)?;
-    /// # drop(table);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// *Cost*: that of [`allocate`](Self::allocate). Memory of each pair of options is taken from
-    /// the machine by itself, in multiples of the chosen pages, and may be taken 1 GiB at a time,
-    /// which takes a second.
-    ///
-    /// # Errors
-    /// [`Error::Fabric`] with `Memory` and `NoPages` if the machine has too few of the chosen
-    /// pages; [`MemoryError::Refused`](crate::memory::MemoryError::Refused) with `NoSuchNode`;
-    /// those of [`allocate`](Self::allocate).
-    pub fn allocate_with(&self, bytes: usize, options: AllocateOptions) -> Result<Registered> {
+    pub(crate) fn allocate_with(&self, bytes: usize, options: AllocateOptions) -> Result<Registered> {
         let process = self.process_handle();
         let node = match options.node {
             Some(node) if !process.nodes().has(node.0) => {
@@ -361,21 +338,13 @@ impl Worker {
         buffer
     }
 
-    /// Returns the global address of a buffer, valid while the buffer exists. When it is dropped,
-    /// its memory goes to the next buffer, and other workers are not told.
-    ///
-    /// # Errors
-    /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress) if the process has too
-    /// many regions.
-    pub fn address_of(&self, buffer: &Registered) -> Result<GlobalAddress> {
+    pub(crate) fn address_of(&self, buffer: &Registered) -> Result<GlobalAddress> {
         publish(self.process_handle().home(), buffer.key());
         GlobalAddress::in_region(buffer.key(), buffer.offset())
             .ok_or_else(|| MemoryError::no_address(buffer.key()).into())
     }
 
-    /// Returns the registered memory of this process by NUMA node: its size, how much of it is in
-    /// use, and its page sizes. Ring memory is not counted.
-    pub fn memory_report(&self) -> Vec<NodeReport> {
+    pub(crate) fn memory_report(&self) -> Vec<NodeReport> {
         self.process_handle().memory().by_node.report()
     }
 

@@ -35,7 +35,7 @@ pub use self::team::Team;
 use crate::error::Error;
 use crate::error::Result;
 use crate::runtime::activity::recorder::InCollective;
-use crate::runtime::worker::Worker;
+use crate::runtime::worker::{Sealed, Worker};
 use crate::wire::Wire;
 
 /// Makes each collective of a [`Group`] a method of [`Worker`], on all workers, and of [`Team`].
@@ -55,16 +55,49 @@ macro_rules! collectives {
             )*
         }
 
+        collectives!(@ team Worker: $(fn $name $([$($generics)*])? ($($argument: $type),*) -> $result;)*);
+    };
+    // Those of a trait.
+    (
+        $(#[$meta:meta])* trait $trait:ident:
+        $(
+            $(#[doc = $doc:literal])*
+            fn $name:ident $([$($generics:tt)*])? ($($argument:ident: $type:ty),*) -> $result:ty;
+        )*
+    ) => {
+        $(#[$meta])*
+        pub trait $trait: Sealed {
+            $(
+                $(#[doc = $doc])*
+                #[track_caller]
+                fn $name $(<$($generics)*>)? (&self, $($argument: $type),*) -> Result<$result>;
+            )*
+        }
+
+        impl $trait for Worker {
+            $(
+                fn $name $(<$($generics)*>)? (&self, $($argument: $type),*) -> Result<$result> {
+                    let _here = InCollective::begin(self, stringify!($name));
+                    Group::among(self, self.remaining().as_ref()).$name($($argument),*)
+                }
+            )*
+        }
+
+        collectives!(@ team $trait: $(fn $name $([$($generics)*])? ($($argument: $type),*) -> $result;)*);
+    };
+    (@ team $of:ident:
+        $(fn $name:ident $([$($generics:tt)*])? ($($argument:ident: $type:ty),*) -> $result:ty;)*
+    ) => {
         impl Team {
             $(
-                #[doc = concat!("Does what [`Worker::", stringify!($name), "`] does, among the members.")]
+                #[doc = concat!("Does what [`", stringify!($of), "::", stringify!($name), "`] does, among the members.")]
                 ///
                 /// # Errors
                 /// The same, but [`Error::PeerLost`] only if a member is lost;
                 /// [`Error::NotInTeam`].
                 ///
                 /// # Panics
-                #[doc = concat!("If [`Worker::", stringify!($name), "`] panics with these arguments.")]
+                #[doc = concat!("If [`", stringify!($of), "::", stringify!($name), "`] panics with these arguments.")]
                 #[track_caller]
                 pub fn $name $(<$($generics)*>)? (&self, me: &Worker, $($argument: $type),*) -> Result<$result> {
                     let _here = InCollective::begin(me, stringify!($name));
@@ -125,14 +158,6 @@ collectives! {
     /// If the root has no value.
     fn broadcast[T: Wire + Clone](root: WorkerId, value: Option<T>) -> T;
 
-    /// Replaces the elements of all workers by those of worker `root`, as
-    /// [`broadcast`](Self::broadcast) does with one value.
-    ///
-    /// # Errors
-    /// Those of `broadcast`; [`Error::CollectiveMismatch`] also if the slices of two workers differ
-    /// in length.
-    fn broadcast_slice[T: Wire + Clone](root: WorkerId, values: &mut [T]) -> ();
-
     /// Sends the values of all workers to worker `root`. The root gets them in the order of the
     /// workers, the others get `None`.
     ///
@@ -141,13 +166,6 @@ collectives! {
     /// # Errors
     /// Those of [`broadcast`](Self::broadcast).
     fn gather[T: Wire](root: WorkerId, value: T) -> Option<Vec<T>>;
-
-    /// Sends the elements of all workers to worker `root`, as [`gather`](Self::gather) does with
-    /// one value. The root gets the elements of worker 0 first, then those of worker 1, and so on.
-    ///
-    /// # Errors
-    /// Those of [`broadcast_slice`](Self::broadcast_slice).
-    fn gather_slice[T: Wire + Clone](root: WorkerId, values: &[T]) -> Option<Vec<T>>;
 
     /// Returns the values of all workers, in the order of the workers, on all of them.
     ///
@@ -168,85 +186,6 @@ collectives! {
     /// Those of [`broadcast`](Self::broadcast).
     fn all_gather[T: Wire + Clone](value: T) -> Vec<T>;
 
-    /// Returns the elements of all workers on all of them, as [`all_gather`](Self::all_gather) does
-    /// with one value: those of worker 0 first.
-    ///
-    /// # Errors
-    /// Those of [`broadcast_slice`](Self::broadcast_slice).
-    fn all_gather_slice[T: Wire + Clone](values: &[T]) -> Vec<T>;
-
-    /// Gives each worker one value of worker `root`, in the order of the workers. The values of the
-    /// other workers are ignored.
-    ///
-    /// ```
-    /// # use farside::prelude::*;
-    /// farside::simulate(3, 1, 1, |me| {
-    ///     let root = WorkerId::new(1);
-    ///     let own = me.scatter(root, (me.id() == root).then(|| vec![1.5, 2.5, 3.5]))?;
-    ///     assert_eq!(own, [1.5, 2.5, 3.5][me.id().index()]);
-    ///     Ok(())
-    /// })?;
-    /// # Ok::<(), farside::Error>(())
-    /// ```
-    ///
-    /// *Cost*: one call from the root to each worker.
-    ///
-    /// # Errors
-    /// Those of [`broadcast`](Self::broadcast).
-    ///
-    /// # Panics
-    /// If the root does not pass a value for each worker.
-    fn scatter[T: Wire](root: WorkerId, values: Option<Vec<T>>) -> T;
-
-    /// Gives each worker its part of the slice `from` of worker `root`, as
-    /// [`scatter`](Self::scatter) does with one value. The parts are as long as `into`, which is as
-    /// long on all workers. `from` of the other workers is ignored.
-    ///
-    /// # Errors
-    /// Those of [`broadcast_slice`](Self::broadcast_slice), for `into`.
-    ///
-    /// # Panics
-    /// If `from` of the root is not as long as all parts together.
-    fn scatter_slice[T: Wire + Clone](root: WorkerId, from: &[T], into: &mut [T]) -> ();
-
-    /// Sends a value to each worker, and returns the values that came from each worker, both in the
-    /// order of the workers. Values may be vectors of different lengths.
-    ///
-    /// ```
-    /// # use farside::prelude::*;
-    /// farside::simulate(3, 1, 1, |me| {
-    ///     let own = me.id().number();
-    ///     // To each worker as many elements as its number says.
-    ///     let sent = (0..me.worker_count()).map(|to| vec![own; to as usize]).collect();
-    ///     let received: Vec<Vec<u32>> = me.all_to_all(sent)?;
-    ///     for (from, values) in received.into_iter().enumerate() {
-    ///         assert_eq!(values, vec![from as u32; own as usize]);
-    ///     }
-    ///     Ok(())
-    /// })?;
-    /// # Ok::<(), farside::Error>(())
-    /// ```
-    ///
-    /// *Cost*: one call from each worker to each other.
-    ///
-    /// # Errors
-    /// Those of [`broadcast`](Self::broadcast).
-    ///
-    /// # Panics
-    /// If the number of values is not that of the workers.
-    fn all_to_all[T: Wire](values: Vec<T>) -> Vec<T>;
-
-    /// Exchanges blocks, as [`all_to_all`](Self::all_to_all) exchanges values. The slice consists
-    /// of a block for each worker, all of the same length. Each block is replaced by the one that
-    /// came from that worker.
-    ///
-    /// # Errors
-    /// Those of [`broadcast_slice`](Self::broadcast_slice).
-    ///
-    /// # Panics
-    /// If the length of the slice is no multiple of the number of workers.
-    fn all_to_all_slice[T: Wire + Clone](values: &mut [T]) -> ();
-
     /// Combines the values of all workers, in the order of the workers, and returns the result on
     /// all of them. `combine` must be associative; it need not be commutative.
     ///
@@ -264,24 +203,6 @@ collectives! {
     /// Those of [`broadcast`](Self::broadcast).
     fn all_reduce[T: Wire + Clone](value: T, combine: impl FnMut(T, T) -> T) -> T;
 
-    /// Replaces each element by the combination of the elements at its index on all workers, as
-    /// [`all_reduce`](Self::all_reduce) does with one value.
-    ///
-    /// ```
-    /// # use farside::prelude::*;
-    /// farside::simulate(3, 1, 1, |me| {
-    ///     let mut values = [1.5, f64::from(me.id().number())];
-    ///     me.all_reduce_slice(&mut values, |a, b| a + b)?;
-    ///     assert_eq!(values, [4.5, 3.0]);
-    ///     Ok(())
-    /// })?;
-    /// # Ok::<(), farside::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Those of [`broadcast_slice`](Self::broadcast_slice).
-    fn all_reduce_slice[T: Wire + Clone](values: &mut [T], combine: impl FnMut(T, T) -> T) -> ();
-
     /// Combines the values of all workers as [`all_reduce`](Self::all_reduce) does, and returns the
     /// result on worker `root`. The others get `None`.
     ///
@@ -290,65 +211,6 @@ collectives! {
     /// # Errors
     /// Those of [`broadcast`](Self::broadcast).
     fn reduce[T: Wire](root: WorkerId, value: T, combine: impl FnMut(T, T) -> T) -> Option<T>;
-
-    /// Replaces each element of worker `root` by the combination of the elements at its index on
-    /// all workers, as [`reduce`](Self::reduce) does with one value. Those of the other workers
-    /// stay.
-    ///
-    /// # Errors
-    /// Those of [`broadcast_slice`](Self::broadcast_slice).
-    fn reduce_slice[T: Wire + Clone](root: WorkerId, values: &mut [T], combine: impl FnMut(T, T) -> T) -> ();
-
-    /// Combines the values of the workers up to this one, in the order of the workers, with its own
-    /// (an inclusive scan). `combine` must be associative; it need not be commutative.
-    ///
-    /// ```
-    /// # use farside::prelude::*;
-    /// farside::simulate(3, 1, 1, |me| {
-    ///     let sum = me.scan(me.id().number() + 1, |a, b| a + b)?;
-    ///     assert_eq!(sum, [1, 3, 6][me.id().index()]);
-    ///     Ok(())
-    /// })?;
-    /// # Ok::<(), farside::Error>(())
-    /// ```
-    ///
-    /// *Cost*: one call and up to two combinations in each of log₂(workers) rounds.
-    ///
-    /// # Errors
-    /// Those of [`broadcast`](Self::broadcast).
-    fn scan[T: Wire + Clone](value: T, combine: impl FnMut(T, T) -> T) -> T;
-
-    /// Replaces each element by the result of a [`scan`](Self::scan) of the elements at its index.
-    ///
-    /// # Errors
-    /// Those of [`broadcast_slice`](Self::broadcast_slice).
-    fn scan_slice[T: Wire + Clone](values: &mut [T], combine: impl FnMut(T, T) -> T) -> ();
-
-    /// Combines the values of the workers before this one, as [`scan`](Self::scan) does, without
-    /// its own. The first worker gets `None`.
-    ///
-    /// ```
-    /// # use farside::prelude::*;
-    /// farside::simulate(3, 1, 1, |me| {
-    ///     // The place at which each worker begins to write, if it writes `length` elements.
-    ///     let length = 10 * me.id().index();
-    ///     let start = me.exclusive_scan(length, |a, b| a + b)?.unwrap_or(0);
-    ///     assert_eq!(start, [0, 0, 10][me.id().index()]);
-    ///     Ok(())
-    /// })?;
-    /// # Ok::<(), farside::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Those of [`broadcast`](Self::broadcast).
-    fn exclusive_scan[T: Wire + Clone](value: T, combine: impl FnMut(T, T) -> T) -> Option<T>;
-
-    /// Replaces each element by the result of an [`exclusive_scan`](Self::exclusive_scan) of the
-    /// elements at its index. Those of the first worker stay as they are.
-    ///
-    /// # Errors
-    /// Those of [`broadcast_slice`](Self::broadcast_slice).
-    fn exclusive_scan_slice[T: Wire + Clone](values: &mut [T], combine: impl FnMut(T, T) -> T) -> ();
 
     /// Divides the workers into teams: those that pass the same `colour` become a [`Team`], in the
     /// order of their `key`. Workers with the same key keep their order.
@@ -398,7 +260,7 @@ collectives! {
     ///
     /// Everything that the calls wrote is visible then. A worker that has returned may call one
     /// that has not. After a loss, call [`Team::finish`] on the team of the
-    /// [survivors](Worker::survivors).
+    /// [survivors](crate::Losses::survivors).
     ///
     /// *Cost*: two or more times that of [`all_reduce`](Self::all_reduce), and 16 bytes with each
     /// call.
@@ -407,6 +269,184 @@ collectives! {
     /// The error of `work`, without waiting; those of [`barrier`](Self::barrier);
     /// [`Error::Deadline`] if no call has run for the job's deadline and some have not.
     fn finish[R](work: impl FnOnce(&Finish<'_>) -> Result<R>) -> R;
+}
+
+collectives! {
+    /// Collectives of slices, those that scatter or exchange values, and scans.
+    ///
+    /// This is a part of [`Worker`]. The prelude brings it in.
+    trait MoreCollectives:
+
+    /// Sends a value to each worker, and returns the values that came from each worker, both in the
+    /// order of the workers. Values may be vectors of different lengths.
+    ///
+    /// ```
+    /// # use farside::prelude::*;
+    /// farside::simulate(3, 1, 1, |me| {
+    ///     let own = me.id().number();
+    ///     // To each worker as many elements as its number says.
+    ///     let sent = (0..me.worker_count()).map(|to| vec![own; to as usize]).collect();
+    ///     let received: Vec<Vec<u32>> = me.all_to_all(sent)?;
+    ///     for (from, values) in received.into_iter().enumerate() {
+    ///         assert_eq!(values, vec![from as u32; own as usize]);
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    ///
+    /// *Cost*: one call from each worker to each other.
+    ///
+    /// # Errors
+    /// Those of [`broadcast`](Worker::broadcast).
+    ///
+    /// # Panics
+    /// If the number of values is not that of the workers.
+    fn all_to_all[T: Wire](values: Vec<T>) -> Vec<T>;
+
+    /// Replaces the elements of all workers by those of worker `root`, as
+    /// [`broadcast`](Worker::broadcast) does with one value.
+    ///
+    /// # Errors
+    /// Those of `broadcast`; [`Error::CollectiveMismatch`] also if the slices of two workers differ
+    /// in length.
+    fn broadcast_slice[T: Wire + Clone](root: WorkerId, values: &mut [T]) -> ();
+
+    /// Sends the elements of all workers to worker `root`, as [`gather`](Worker::gather) does with
+    /// one value. The root gets the elements of worker 0 first, then those of worker 1, and so on.
+    ///
+    /// # Errors
+    /// Those of [`broadcast_slice`](Self::broadcast_slice).
+    fn gather_slice[T: Wire + Clone](root: WorkerId, values: &[T]) -> Option<Vec<T>>;
+
+    /// Returns the elements of all workers on all of them, as [`all_gather`](Worker::all_gather)
+    /// does with one value: those of worker 0 first.
+    ///
+    /// # Errors
+    /// Those of [`broadcast_slice`](Self::broadcast_slice).
+    fn all_gather_slice[T: Wire + Clone](values: &[T]) -> Vec<T>;
+
+    /// Gives each worker one value of worker `root`, in the order of the workers. The values of the
+    /// other workers are ignored.
+    ///
+    /// ```
+    /// # use farside::prelude::*;
+    /// farside::simulate(3, 1, 1, |me| {
+    ///     let root = WorkerId::new(1);
+    ///     let own = me.scatter(root, (me.id() == root).then(|| vec![1.5, 2.5, 3.5]))?;
+    ///     assert_eq!(own, [1.5, 2.5, 3.5][me.id().index()]);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    ///
+    /// *Cost*: one call from the root to each worker.
+    ///
+    /// # Errors
+    /// Those of [`broadcast`](Worker::broadcast).
+    ///
+    /// # Panics
+    /// If the root does not pass a value for each worker.
+    fn scatter[T: Wire](root: WorkerId, values: Option<Vec<T>>) -> T;
+
+    /// Gives each worker its part of the slice `from` of worker `root`, as
+    /// [`scatter`](Self::scatter) does with one value. The parts are as long as `into`, which is as
+    /// long on all workers. `from` of the other workers is ignored.
+    ///
+    /// # Errors
+    /// Those of [`broadcast_slice`](Self::broadcast_slice), for `into`.
+    ///
+    /// # Panics
+    /// If `from` of the root is not as long as all parts together.
+    fn scatter_slice[T: Wire + Clone](root: WorkerId, from: &[T], into: &mut [T]) -> ();
+
+    /// Exchanges blocks, as [`all_to_all`](Self::all_to_all) exchanges values. The slice consists
+    /// of a block for each worker, all of the same length. Each block is replaced by the one that
+    /// came from that worker.
+    ///
+    /// # Errors
+    /// Those of [`broadcast_slice`](Self::broadcast_slice).
+    ///
+    /// # Panics
+    /// If the length of the slice is no multiple of the number of workers.
+    fn all_to_all_slice[T: Wire + Clone](values: &mut [T]) -> ();
+
+    /// Replaces each element by the combination of the elements at its index on all workers, as
+    /// [`all_reduce`](Worker::all_reduce) does with one value.
+    ///
+    /// ```
+    /// # use farside::prelude::*;
+    /// farside::simulate(3, 1, 1, |me| {
+    ///     let mut values = [1.5, f64::from(me.id().number())];
+    ///     me.all_reduce_slice(&mut values, |a, b| a + b)?;
+    ///     assert_eq!(values, [4.5, 3.0]);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`broadcast_slice`](Self::broadcast_slice).
+    fn all_reduce_slice[T: Wire + Clone](values: &mut [T], combine: impl FnMut(T, T) -> T) -> ();
+
+    /// Replaces each element of worker `root` by the combination of the elements at its index on
+    /// all workers, as [`reduce`](Worker::reduce) does with one value. Those of the other workers
+    /// stay.
+    ///
+    /// # Errors
+    /// Those of [`broadcast_slice`](Self::broadcast_slice).
+    fn reduce_slice[T: Wire + Clone](root: WorkerId, values: &mut [T], combine: impl FnMut(T, T) -> T) -> ();
+
+    /// Combines the values of the workers up to this one, in the order of the workers, with its own
+    /// (an inclusive scan). `combine` must be associative; it need not be commutative.
+    ///
+    /// ```
+    /// # use farside::prelude::*;
+    /// farside::simulate(3, 1, 1, |me| {
+    ///     let sum = me.scan(me.id().number() + 1, |a, b| a + b)?;
+    ///     assert_eq!(sum, [1, 3, 6][me.id().index()]);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    ///
+    /// *Cost*: one call and up to two combinations in each of log₂(workers) rounds.
+    ///
+    /// # Errors
+    /// Those of [`broadcast`](Worker::broadcast).
+    fn scan[T: Wire + Clone](value: T, combine: impl FnMut(T, T) -> T) -> T;
+
+    /// Replaces each element by the result of a [`scan`](Self::scan) of the elements at its index.
+    ///
+    /// # Errors
+    /// Those of [`broadcast_slice`](Self::broadcast_slice).
+    fn scan_slice[T: Wire + Clone](values: &mut [T], combine: impl FnMut(T, T) -> T) -> ();
+
+    /// Combines the values of the workers before this one, as [`scan`](Self::scan) does, without
+    /// its own. The first worker gets `None`.
+    ///
+    /// ```
+    /// # use farside::prelude::*;
+    /// farside::simulate(3, 1, 1, |me| {
+    ///     // The place at which each worker begins to write, if it writes `length` elements.
+    ///     let length = 10 * me.id().index();
+    ///     let start = me.exclusive_scan(length, |a, b| a + b)?.unwrap_or(0);
+    ///     assert_eq!(start, [0, 0, 10][me.id().index()]);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), farside::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`broadcast`](Worker::broadcast).
+    fn exclusive_scan[T: Wire + Clone](value: T, combine: impl FnMut(T, T) -> T) -> Option<T>;
+
+    /// Replaces each element by the result of an [`exclusive_scan`](Self::exclusive_scan) of the
+    /// elements at its index. Those of the first worker stay as they are.
+    ///
+    /// # Errors
+    /// Those of [`broadcast_slice`](Self::broadcast_slice).
+    fn exclusive_scan_slice[T: Wire + Clone](values: &mut [T], combine: impl FnMut(T, T) -> T) -> ();
 }
 
 impl Worker {

@@ -3,6 +3,7 @@
 mod attention;
 mod batches;
 mod drain;
+mod methods;
 mod notices;
 mod put_off;
 mod scope;
@@ -12,6 +13,8 @@ mod ways;
 
 use batches::AllBatches;
 pub use batches::Batches;
+pub use methods::{Losses, Machines, NamedCalls, Ways};
+pub(crate) use methods::{Sealed, extension};
 pub(crate) use put_off::PutOff;
 pub use scope::Scope;
 pub(crate) use sent_to_all::SentToAll;
@@ -232,19 +235,15 @@ impl Worker {
         self.process.id()
     }
 
-    /// Returns the machine of this worker. Processes that can share memory are on one machine.
-    /// Machines are numbered from 0 in the order of their first processes.
-    pub fn machine(&self) -> MachineId {
+    pub(crate) fn machine(&self) -> MachineId {
         self.machine_of(self.process())
     }
 
-    /// Returns the machine of a process.
-    pub fn machine_of(&self, process: ProcessId) -> MachineId {
+    pub(crate) fn machine_of(&self, process: ProcessId) -> MachineId {
         self.process.machine_of(process)
     }
 
-    /// Returns the number of machines of the job.
-    pub fn machine_count(&self) -> u32 {
+    pub(crate) fn machine_count(&self) -> u32 {
         self.process.machine_count()
     }
 
@@ -344,18 +343,12 @@ impl Worker {
         self.process.is_named_lost(process) || self.has_outlived(process)
     }
 
-    /// Returns whether this process has heard of the loss of another one. That may be before
-    /// [`is_lost`](Self::is_lost) says so: calls which the other had published may still run here.
-    /// For loops without [progress](Self::progress), in which a worker learns of losses from errors
-    /// alone.
-    ///
-    /// *Cost*: a load.
-    pub fn has_heard_of_loss(&self, process: ProcessId) -> bool {
+    pub(crate) fn has_heard_of_loss(&self, process: ProcessId) -> bool {
         self.process.is_lost(process)
     }
 
     /// Returns the lost processes whose last calls have run here: those that
-    /// [`when_lost`](Self::when_lost) has reported.
+    /// [`when_lost`](crate::Losses::when_lost) has reported.
     pub(crate) fn outlived_processes(&self) -> Vec<ProcessId> {
         self.lost.borrow().clone()
     }

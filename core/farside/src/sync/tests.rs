@@ -2,10 +2,13 @@
 //! protocol.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use std::{fs, thread};
+
+use farside_testbed::{limit, wait_until};
 
 use super::operation::POSTED_MAX;
 use super::{Combining, Delegated, SyncError};
@@ -114,16 +117,24 @@ fn a_panic_reaches_the_caller_and_poisons_the_value() {
 fn a_panic_in_another_thread_reaches_the_caller() {
     let value = Combining::new(0_u64);
     let (begun, has_begun) = mpsc::channel();
+    let (asks, asked) = mpsc::channel::<PathBuf>();
     thread::scope(|scope| {
-        let holder = scope.spawn(|| {
-            value.run(|value| {
+        let value = &value;
+        let holder = scope.spawn(move || {
+            value.run(move |value| {
                 begun.send(()).unwrap();
-                thread::sleep(Duration::from_millis(50));
+                // The other thread sleeps when it waits for this one.
+                let stat = Path::new("/proc").join(asked.recv().unwrap()).join("stat");
+                let is_asleep = |stat: String| stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('S'));
+                wait_until("the other thread waits", || fs::read_to_string(&stat).is_ok_and(is_asleep));
                 *value += 1;
             })
         });
         has_begun.recv().unwrap();
-        let asker = scope.spawn(|| value.run::<()>(|_| panic!("no more")));
+        let asker = scope.spawn(move || {
+            asks.send(fs::read_link("/proc/thread-self").unwrap()).unwrap();
+            value.run::<()>(|_| panic!("no more"))
+        });
         assert_eq!(asker.join().unwrap_err().downcast_ref(), Some(&"no more"));
         assert_eq!(holder.join().unwrap().map_err(|error| error.to_string()), Ok(()));
     });
@@ -251,11 +262,7 @@ fn an_operation_may_drop_the_value_that_it_runs_on() {
     let shared = Arc::downgrade(&value.shared);
     drop(value);
     go.send(()).unwrap();
-    told.recv_timeout(Duration::from_secs(60)).expect("nothing panicked");
+    told.recv_timeout(limit()).expect("nothing panicked");
     // The thread has ended once it has dropped the shared state.
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while shared.strong_count() > 0 {
-        assert!(Instant::now() < deadline, "its thread goes on");
-        thread::yield_now();
-    }
+    wait_until("its thread ends", || shared.strong_count() == 0);
 }

@@ -164,8 +164,8 @@ mod timing {
 
     /// The counted times of waits and calls are those of the program's own clock, within 5 %.
     ///
-    /// On a busy machine, a thread may lose its processor between the looks at the two clocks. So the
-    /// test tries again: some try agrees, unless the times are counted wrongly.
+    /// On a busy machine, a thread may lose its processor between the looks at the two clocks. So
+    /// the test tries again: some try agrees, unless the times are counted wrongly.
     #[farside::test(processes = 2, threads = 1)]
     fn counted_times_agree_with_the_programs_own(me: &Worker) -> Result<()> {
         let times = PerWorker::new(me, Cell::new(Duration::ZERO))?;
@@ -180,7 +180,8 @@ mod timing {
         }
     }
 
-    /// Compares the times of some calls and waits with those that were counted. Says how they differ.
+    /// Compares the times of some calls and waits with those that were counted. Says how they
+    /// differ.
     fn compare_times(me: &Worker, times: PerWorker<Cell<Duration>>) -> Result<std::result::Result<(), String>> {
         let activity = me.activity();
         times.here(me).set(Duration::ZERO);

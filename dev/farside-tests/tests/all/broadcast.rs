@@ -205,7 +205,7 @@ fn a_process_that_dies_in_the_tree_is_lost_and_nothing_hangs() {
     for seed in 0..scaled(8) {
         // The child of the root with the most workers below it.
         let doomed = ProcessId::new(4);
-        let simulation = Simulation::new(8, 1, 500 + seed).kill(doomed, Duration::from_micros(60 + 30 * seed));
+        let simulation = Simulation::new(8, 1, 500 + seed).kill(doomed, Duration::from_micros(60 + 30 * (seed % 8)));
         // The verdict is the first failure and would hide a later one.
         let well = AtomicU64::new(0);
         let simulated = simulation.deadline(Duration::from_secs(5)).run(|me| {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Returns the path of an example of this package, which lies beside the folder of test programs.
+/// Returns the path of an example of this package, which lies next to the folder of test programs.
 fn example(name: &str) -> PathBuf {
     let this = std::env::current_exe().unwrap();
     let target = this.parent().and_then(Path::parent).expect("test binaries are in a folder of the target folder");

@@ -124,8 +124,8 @@ fn run_pair(first: Act, second: Act) -> Result<()> {
     })
 }
 
-/// All pairs of kinds with values of one type, and all pairs of types in collectives of one kind: some
-/// of them in the fast tier.
+/// All pairs of kinds with values of one type, and all pairs of types in collectives of one kind:
+/// some of them in the fast tier.
 #[test]
 fn collectives_of_other_kinds_and_types_are_refused() {
     assert!([Phase::Begin, Phase::Search].len() == 2);

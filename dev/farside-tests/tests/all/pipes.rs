@@ -13,6 +13,8 @@ use farside::prelude::*;
 use farside::{Error, LaunchError, Result, Simulation};
 use farside_testbed::limit;
 
+mod losses;
+
 /// Sizes around those of a flag's line and, in the simulator, of one message.
 const SIZES: [usize; 12] = [0, 1, 8, 55, 56, 57, 64, 100, 4000, 4096, 4097, 20_000];
 const LONGEST: usize = 20_000;
@@ -773,30 +775,4 @@ fn messages_of_a_lost_writer_are_read_before_the_error() {
         );
         assert_eq!(well.into_inner(), 1);
     }
-}
-
-#[test]
-fn messages_not_taken_by_a_lost_reader_are_reported() {
-    let simulation = Simulation::new(2, 1, 1).kill(ProcessId::new(1), Duration::from_millis(1));
-    let well = AtomicU32::new(0);
-    let simulated = simulation.run(|me| {
-        let other = me.neighbor(1);
-        if me.id().number() == 1 {
-            let mut reader = me.pipe(other).reader()?;
-            drop(reader.recv()?);
-            return me.wait_while_serving(|| false);
-        }
-        let mut writer = me.pipe(other).writer()?;
-        (0..3).try_for_each(|_| writer.write(b"message"))?;
-        while writer.taken()? < 1 {
-            me.progress()?;
-        }
-        me.wait_while_serving(|| !me.lost_processes().is_empty())?;
-        let lost = cause(writer.close());
-        assert!(matches!(lost, PipeCause::Undelivered { messages: 2, .. }), "{lost:?}");
-        well.fetch_add(1, Ordering::Relaxed);
-        Ok(())
-    });
-    assert!(simulated.unwrap().verdict.is_err());
-    assert_eq!(well.into_inner(), 1);
 }

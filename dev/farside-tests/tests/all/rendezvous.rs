@@ -515,8 +515,8 @@ mod deep {
         assert_failed(&reports[1], &["this process reports", "process 0"]);
     }
 
-    /// A killed rank behind a cut cable cannot close its connection. The other rank learns of its end
-    /// anyway.
+    /// A killed rank behind a cut cable cannot close its connection. The other rank learns of its
+    /// end anyway.
     #[test]
     fn a_connection_that_is_half_open_ends_the_job() {
         if farside_testbed::is_left_out("netns") || farside_testbed::is_left_out("fabric") {

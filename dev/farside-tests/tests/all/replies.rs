@@ -17,12 +17,15 @@ use crate::support::{
 };
 
 /// More calls than a worker has reply slots, by far.
-const MANY: u64 = 100_000;
+fn many() -> u64 {
+    scaled(20_000)
+}
+
 const TEXT_BYTES: usize = 64 << 10;
 
 everywhere! {
     as_processes(processes = 2, threads = 1), simulated(processes = 2, threads = 1, seeds = 1);
-    a_hundred_thousand_calls_wait_for_their_results
+    many_calls_wait_for_their_results
     results_of_every_size_come_back
     many_long_results_wait_to_be_taken
     continuations_follow_many_calls
@@ -35,13 +38,13 @@ everywhere! {
 // Worker 0 calls. The others return and serve until the job ends, so no wait of theirs has a
 // deadline.
 
-fn a_hundred_thousand_calls_wait_for_their_results(me: &Worker) -> Result<()> {
+fn many_calls_wait_for_their_results(me: &Worker) -> Result<()> {
     if me.id().number() > 0 {
         return Ok(());
     }
     let call = |x| me.call_return(me.neighbor(1), x, |_, x: u64| !x);
-    let pending: Vec<_> = (0..MANY).map(call).collect::<Result<_, _>>()?;
-    assert_eq!(me.counters().replies_pending, MANY);
+    let pending: Vec<_> = (0..many()).map(call).collect::<Result<_, _>>()?;
+    assert_eq!(me.counters().replies_pending, many());
     for (x, one) in (0..).zip(pending) {
         assert_eq!(one.wait()?, !x);
     }
@@ -160,7 +163,7 @@ fn threads_that_are_not_workers_have_no_limits_either(me: &Worker) -> Result<()>
         scope.spawn(move |caller| {
             let make_calls = || -> Result<()> {
                 let pending: Vec<_> =
-                    (0..MANY).map(|x| caller.call_return(next, x, |_, x| !x)).collect::<Result<_, _>>()?;
+                    (0..many()).map(|x| caller.call_return(next, x, |_, x| !x)).collect::<Result<_, _>>()?;
                 for (x, one) in (0..).zip(pending) {
                     assert_eq!(one.wait()?, !x);
                 }

@@ -149,7 +149,7 @@ fn a_slow_process_computes_for_longer() {
 
 #[test]
 fn deadlines_are_met_in_virtual_time() {
-    // Nobody waits for it in real time.
+    // No thread waits for it in real time.
     let deadline = Duration::from_secs(2 * 3600);
     let simulated = Simulation::new(2, 1, 1).deadline(deadline).run(|me| {
         if me.id().number() == 0 {

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use farside::{Distribution, Error, Result, Worker};
+use farside::{Distribution, Error, MakeArrays, Result, Worker};
 use farside_containers::{ArrayBatch, ContainerError, sort_array};
 
 use crate::everywhere;

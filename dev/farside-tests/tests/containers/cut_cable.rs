@@ -2,7 +2,7 @@
 //! between the hosts is cut. Those of the larger host learn of it at once, and go on with what they
 //! have.
 
-use farside::{Error, ProcessId, Result, Worker};
+use farside::{Error, Losses, ProcessId, Result, Worker};
 use farside_containers::Implementation;
 use farside_containers::map::{HashMap, Map, MapError};
 use farside_containers::queue::{Ends, Queue};

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use farside::global::Distribution;
-use farside::{Error, Result, Worker, WorkerId, simulate};
+use farside::{Error, MakeArrays, Result, Worker, WorkerId, simulate};
 use farside_containers::keep::{self, KeepError, npy};
 
 /// A folder that is removed when it is dropped.

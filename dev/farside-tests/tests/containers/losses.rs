@@ -6,7 +6,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use farside::{
-    Distribution, Error, GlobalArray, PerWorker, ProcessEnd, ProcessId, Result, Simulation, Worker, WorkerId, simulate,
+    Distribution, Error, GlobalArray, Losses, MakeArrays, PerWorker, ProcessEnd, ProcessId, RegisterMemory, Result,
+    Simulation, Worker, WorkerId, simulate,
 };
 use farside_containers::keep::{self, KeepError, npy};
 use farside_containers::map::{HashMap, MapError, WireMap};

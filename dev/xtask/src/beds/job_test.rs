@@ -23,7 +23,7 @@ const SEARCH_PACKAGE: &str = "farside-mcts";
 const SEARCH_PROGRAM: &str = "FARSIDE_XTASK_SEARCH_TESTS";
 
 /// The package of the tests of looks into jobs.
-const INSPECT_PACKAGE: &str = "farside-inspect";
+const INSPECT_PACKAGE: &str = "farside-viewer";
 
 /// The variable with the path of the tests of looks into jobs, for the first process of a cell.
 const INSPECT_PROGRAM: &str = "FARSIDE_XTASK_INSPECT_TESTS";

@@ -22,17 +22,21 @@ const ROOMS: &str = "
         < sync < rooms < job < prelude tour __private
     farside-containers: agreement promise route < announced cost dist_iterator dist_vec exchange keep remote \
         < array_sort collections counting_set query < array_batch map queue
-    farside-rpc: address frame kills peer raw segments table watched < area < memory < path < greeting < error link \
-        < answer lent socket < call door < dial remote < relay < bulk < stream < service < server < client \
-        < sim __private
+    farside-connect: address error frame kills lock peer segments table watched < allocated < path < patience \
+        < area < greeting < link < bulk lent socket < door < dial remote < memory relay
+    farside-rpc: kills raw < error < answer < bulk < call < stream < service < server < client < sim __private
     farside-kv: error kills < service < index < group < values < open uploads < store < handlers < client
-    farside-inspect: element names network points spans sync < protocol selection < client < target < session \
-        < page __private
+    farside-inspect: element names network points spans sync < protocol < doors < target < __private
+    farside-viewer: selection target < client < session < page
     farside-mcts: rng < game < tree < search < games
-    farside-cli: error < bench info inspect rpc values < hex kv run top
+    farside-command: events values
+    farside-cli: inspection json shape < error < info plugin < hex run
+    farside-rpc-cli: error json < server < call
+    farside-kv-cli: error progress < bench serve
+    farside-inspect-cli: error < inspect search < jobs top
     farside-bench: error < fabric metric options resident search_modes sequential < results stats \
         < launches row shared timing < case limits table < name plot turns < peers < matrix < benches
-    farside-testbed: command failure holdings left_out patience < running < browser netns
+    farside-testbed: failure holdings left_out patience < command running < browser netns
     farside-conformance: harness < atomics ends messages operations queues regions user_memory waiting
     xtask: steps < programs < beds < tidy < book lines < runner < groups < testing < arguments
 ";

@@ -1,38 +1,22 @@
 //! [`Doorway`]: the door of a process, and what is behind it.
 
-use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use farside::Caller;
-use farside_rpc::Server;
-use farside_rpc::server::{Builder, StartError};
+use farside::{Caller, Errand, ProcessId};
+use farside_rpc::{Server, Wire, wire};
 
 use super::activity::Lookout;
 use super::areas::Areas;
 use super::error::ExposeError;
-use super::functions::Questions;
-use super::handlers::Handlers;
+use super::handlers::{Handlers, Neighborhood};
 use super::holds::Holds;
 use super::network::{Network, Place};
+use super::questions::Questions;
+use super::setting::{Setting, builder, listen, setting};
 use crate::names::JobId;
-use crate::network::{TOKEN_FILE, TokenError, listening, read_tokens};
-use crate::protocol::{DoorServer, Listen};
+use crate::network::{TOKEN_FILE, TokenError};
+use crate::protocol::{DoorServer, Listen, NetworkDoor};
 use crate::sync::lock;
-
-/// The variable that keeps doors shut, or opens them on the network.
-pub(super) const INSPECT: &str = "FARSIDE_INSPECT";
-
-/// Connections at once, and calls of each. The server of a page has one connection, and a call
-/// under way for each area that is watched.
-const CONNECTIONS_MAX: u32 = 512;
-pub(super) const CALLS_MAX: u32 = 256;
-/// The most bytes of a call's arguments and of its result: a list of all areas.
-const BYTES_MAX: u64 = 16 << 20;
-/// The longest time of a call. A reader that has stopped keeps a copy for as long.
-const TIME_MAX: Duration = Duration::from_secs(60);
-/// Threads that move elements to readers.
-const POOL: usize = 2;
 
 /// The door of a process, opened with its first area, and the areas behind it.
 ///
@@ -42,7 +26,6 @@ pub(super) struct Doorway {
     opened: Mutex<Option<Opened>>,
     areas: Arc<Areas>,
     holds: Arc<Holds>,
-    questions: Arc<Questions>,
 }
 
 #[derive(Debug)]
@@ -58,9 +41,9 @@ impl Doorway {
     pub(super) fn open(&self, place: Place, caller: impl FnOnce() -> Caller) -> Result<(), ExposeError> {
         self.open_as(place, || {
             let caller = caller();
-            let activity = caller.activity();
+            let (lookout, questions) = (Lookout::Own(caller.activity()), caller.process_state());
             self.holds.set_caller(caller);
-            Lookout::Own(activity)
+            (lookout, questions)
         })
     }
 
@@ -76,18 +59,20 @@ impl Doorway {
 
     /// Opens the door of a process without a job.
     pub(super) fn open_alone(&self, process: u32, process_count: u32) -> Result<(), ExposeError> {
-        self.open_as(Place { process, process_count }, || Lookout::None)
+        self.open_as(Place { process, process_count }, || (Lookout::None, Arc::default()))
     }
 
-    fn open_as(&self, place: Place, lookout: impl FnOnce() -> Lookout) -> Result<(), ExposeError> {
+    fn open_as(&self, place: Place, workers: impl FnOnce() -> (Lookout, Arc<Questions>)) -> Result<(), ExposeError> {
         let setting = setting()?;
         let mut opened = lock(&self.opened);
         if opened.is_some() || matches!(setting, Setting::Off) {
             return Ok(());
         }
-        let (areas, holds, questions) = (self.areas.clone(), self.holds.clone(), self.questions.clone());
-        let (network, handlers) =
-            Network::new(place, |about, network| Handlers::new(about, areas, holds, questions, lookout(), network))?;
+        let (areas, holds) = (self.areas.clone(), self.holds.clone());
+        let (network, handlers) = Network::new(place, ask, |about, network| {
+            let (lookout, questions) = workers();
+            Handlers::new(about, areas, holds, questions, lookout, Some(network))
+        })?;
         if let (0, Setting::Network(address)) = (place.process, setting) {
             let path = std::env::var_os(TOKEN_FILE).filter(|path| !path.is_empty()).ok_or(TokenError::None)?;
             network.open(listen(&address, path.as_ref())?)?;
@@ -109,10 +94,6 @@ impl Doorway {
     pub(super) fn holds(&self) -> &Arc<Holds> {
         &self.holds
     }
-
-    pub(super) fn questions(&self) -> &Questions {
-        &self.questions
-    }
 }
 
 impl Drop for Doorway {
@@ -124,38 +105,50 @@ impl Drop for Doorway {
     }
 }
 
-/// A server at an address, with the limits of a door.
-pub(super) fn builder(address: &str) -> Result<Builder, StartError> {
-    Ok(Server::builder()
-        .listen(address)?
-        .pool(POOL)
-        .max_connections(CONNECTIONS_MAX)
-        .max_calls(CALLS_MAX)
-        .max_bytes(BYTES_MAX)
-        .max_time(TIME_MAX))
+/// What a process is asked for.
+#[derive(Wire)]
+#[wire(crate = "farside_rpc")]
+struct Ask {
+    /// The process that asks.
+    back_to: u32,
+    /// How to open the door on the network, if that is meant.
+    network: Option<Listen>,
 }
 
-/// What the environment says of doors.
-pub(super) enum Setting {
-    Off,
-    Machine,
-    /// Process 0 listens at this address, too.
-    Network(String),
+/// What it answers.
+#[derive(Wire)]
+#[wire(crate = "farside_rpc")]
+struct Told {
+    process: u32,
+    answer: Result<Option<NetworkDoor>, String>,
 }
 
-pub(super) fn setting() -> Result<Setting, ExposeError> {
-    let Some(value) = std::env::var_os(INSPECT) else { return Ok(Setting::Machine) };
-    let value = value.to_string_lossy();
-    match &*value {
-        "on" | "" => Ok(Setting::Machine),
-        "off" => Ok(Setting::Off),
-        text if listening(text).is_some() => Ok(Setting::Network(text.into())),
-        text => Err(ExposeError::Setting { value: text.into() }),
+/// Has a process open a door. Returns whether it could be asked.
+fn ask(caller: &Caller, process: u32, network: Option<&Listen>) -> bool {
+    let ask = Ask { back_to: caller.process().number(), network: network.cloned() };
+    caller.run_beside::<Ask>(ProcessId::new(process), &wire::encode(&ask, Vec::new())).is_ok()
+}
+
+impl Errand for Ask {
+    /// Opens the door that another process asks for, and answers.
+    fn run(here: &Caller, bytes: &[u8]) {
+        let Ok(Self { back_to, network: listen }) = decode(bytes) else { return };
+        let opened = here.process_state::<Doorway>().open_when_asked(here);
+        let answer = opened.and_then(|network| listen.map(|listen| network.open(listen)).transpose());
+        let told = Told { process: here.process().number(), answer: answer.map_err(|error| error.to_string()) };
+        // An error is the end of the job.
+        let _ = here.run_beside::<Told>(ProcessId::new(back_to), &wire::encode(&told, Vec::new()));
     }
 }
 
-/// What a door on the network is to do.
-pub(super) fn listen(address: &str, token_file: &Path) -> Result<Listen, ExposeError> {
-    let (host, port) = listening(address).ok_or_else(|| ExposeError::Setting { value: address.into() })?;
-    Ok(Listen { host, port, tokens: read_tokens(token_file)? })
+impl Errand for Told {
+    fn run(here: &Caller, bytes: &[u8]) {
+        if let (Ok(told), Some(network)) = (decode::<Told>(bytes), here.process_state::<Doorway>().network()) {
+            network.note(told.process, told.answer);
+        }
+    }
+}
+
+fn decode<T: Wire>(bytes: &[u8]) -> Result<T, wire::WireError> {
+    wire::decode(wire::Decoder::new(bytes), 0)
 }

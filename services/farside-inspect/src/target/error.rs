@@ -2,7 +2,7 @@
 
 use farside::Error;
 
-use crate::network::TokenError;
+use crate::network::{INSPECT, TokenError};
 
 /// Why an area was not opened.
 #[derive(Debug, thiserror::Error)]
@@ -73,19 +73,19 @@ pub enum ExposeError {
         max: usize,
     },
     /// The setting has no such value.
-    #[error("invalid value {value:?} for {name}: expected on, off, tcp or tcp://HOST:PORT", name = super::door::INSPECT)]
+    #[error("invalid value {value:?} for {name}: expected on, off, tcp or tcp://HOST:PORT", name = INSPECT)]
     Setting {
         /// The value.
         value: String,
     },
     /// The environment keeps the door shut.
-    #[error("{name}=off keeps the door shut: unset it to look into the program", name = super::door::INSPECT)]
+    #[error("{name}=off keeps the door shut: unset it to look into the program", name = INSPECT)]
     Off,
     /// There is no token that a door on the network could ask for.
     #[error("cannot open a door on the network: {0}")]
     Token(#[from] TokenError),
     /// The door could not be opened.
-    #[error("cannot open the door for those who look into the job: {0}; {name}=off goes without", name = super::door::INSPECT)]
+    #[error("cannot open the door for those who look into the job: {0}; {name}=off goes without", name = INSPECT)]
     Door(#[from] farside_rpc::server::StartError),
 }
 

@@ -1,23 +1,24 @@
 //! [`Handlers`]: what the door does for its clients.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use farside::WorkerId;
+use farside::{Caller, WorkerId};
 use farside_rpc::bulk::{Bulk, Read};
 use farside_rpc::{Call, Never};
 use farside_sys::process::monotonic_time;
 
 use super::activity::Lookout;
 use super::areas::{Area, Areas, Source};
-use super::functions::{self, Questions};
+use super::conductor::Conductor;
+use super::error::ExposeError;
 use super::holds::Holds;
 use super::lease::{Lease, ReaderId, Readers};
 use super::locked::{LEASE_MAX, LockedMemory};
-use super::network::Network;
+use super::questions::{self, Questions};
 use super::shared::Edit;
-use crate::client::Doors;
 use crate::network::WRITE;
 use crate::points::Points;
 use crate::protocol::{
@@ -32,6 +33,21 @@ const DIRECT_MIN: usize = 128 << 10;
 /// The time that one process has for its part of a change.
 const CHANGE_TIME: Duration = Duration::from_secs(5);
 
+/// The door of a process on the network, and what it knows of those of others.
+pub(super) trait Neighborhood: fmt::Debug + Send + Sync {
+    /// Where the door listens, if it is open.
+    fn address(&self) -> Option<String>;
+    /// Opens the door, unless it is open.
+    fn open(&self, listen: Listen) -> Result<NetworkDoor, ExposeError>;
+    /// Has all other processes open their doors on their machines that have not answered yet.
+    /// Returns those whose answers may still come.
+    fn open_others(&self, caller: Option<&Caller>) -> Vec<u32>;
+    /// The doors of all processes, as far as they are known. `None` if this one has none.
+    fn neighbors(&self) -> Option<Neighbors>;
+    /// Asks the processes for their doors that have not answered yet, and returns what is known.
+    fn ask_neighbors(&self, conductor: &Conductor, caller: Option<&Caller>) -> Option<Neighbors>;
+}
+
 /// What the doors of a process do for their clients. Clones share everything.
 #[derive(Clone, Debug)]
 pub(super) struct Handlers {
@@ -43,9 +59,10 @@ pub(super) struct Handlers {
     /// The number of the last hold or lock.
     last: Arc<AtomicU64>,
     /// The doors of all processes, for changes that this one conducts.
-    doors: Arc<Doors>,
+    conductor: Arc<Conductor>,
     readers: Arc<Readers>,
-    network: Weak<Network>,
+    /// `None` where there is no door on the network.
+    network: Option<Weak<dyn Neighborhood>>,
     /// Whether these are behind the door on the network. Each door numbers its own connections.
     is_network: bool,
     points: Points,
@@ -58,17 +75,21 @@ impl Handlers {
         holds: Arc<Holds>,
         questions: Arc<Questions>,
         lookout: Lookout,
-        network: Weak<Network>,
+        network: Option<Weak<dyn Neighborhood>>,
     ) -> Self {
-        let doors = Arc::new(Doors::new(about.job.clone()));
+        let conductor = Arc::new(Conductor::new(about.job.clone()));
         let (last, readers) = Default::default();
         let points = Points::of("target");
-        Self { about, areas, holds, questions, lookout, last, doors, readers, network, is_network: false, points }
+        Self { about, areas, holds, questions, lookout, last, conductor, readers, network, is_network: false, points }
     }
 
     /// The same, behind the door on the network.
     pub(super) fn on_network(&self) -> Self {
         Self { is_network: true, ..self.clone() }
+    }
+
+    fn network(&self) -> Option<Arc<dyn Neighborhood>> {
+        self.network.as_ref()?.upgrade()
     }
 
     /// The reader that a call belongs to.
@@ -157,26 +178,26 @@ impl Handlers {
     fn act_now(&self, worker: u32, action: &str) -> Result<(), Refused> {
         let caller = self.holds.caller().ok_or(Refused::Over)?;
         let sent =
-            caller.call(WorkerId::new(worker), action.to_owned(), |me, action: String| functions::act(me, &action));
+            caller.call(WorkerId::new(worker), action.to_owned(), |me, action: String| questions::act(me, &action));
         sent.map_err(|refused| Refused::Failed { cause: refused.to_string() })
     }
 }
 
 impl Door for Handlers {
     fn about(&self, _: &Call) -> Result<About, Never> {
-        let network = self.network.upgrade().and_then(|network| network.address());
+        let network = self.network().and_then(|network| network.address());
         let system_process = self.lookout.launched().unwrap_or(self.about.system_process);
         Ok(About { network, system_process, ..self.about.clone() })
     }
 
     fn open_others(&self, _: &Call) -> Result<Vec<u32>, Never> {
-        let network = self.network.upgrade();
+        let network = self.network();
         Ok(network.map_or_else(Vec::new, |network| network.open_others(self.holds.caller().as_ref())))
     }
 
     fn neighbors(&self, cx: &Call) -> Result<Neighbors, Refused> {
-        let network = self.network.upgrade().ok_or(Refused::NoNetwork)?;
-        let all = network.ask_neighbors(&self.doors, self.holds.caller().as_ref()).ok_or(Refused::NoNetwork)?;
+        let network = self.network().ok_or(Refused::NoNetwork)?;
+        let all = network.ask_neighbors(&self.conductor, self.holds.caller().as_ref()).ok_or(Refused::NoNetwork)?;
         // A client on the network has a token already.
         Ok(Neighbors { token: all.token.filter(|_| !self.is_network && cx.peer().has_right(WRITE)), ..all })
     }
@@ -186,7 +207,7 @@ impl Door for Handlers {
             return Err(Refused::NoRight);
         }
         may_write(cx)?;
-        let network = self.network.upgrade().ok_or(Refused::Over)?;
+        let network = self.network().ok_or(Refused::Over)?;
         network.open(listen).map_err(|error| Refused::Failed { cause: error.to_string() })
     }
 
@@ -332,12 +353,12 @@ impl Door for Handlers {
 
     fn conduct(&self, cx: &Call, holds: Vec<(u32, u64)>, orders: Vec<Order>) -> Result<u64, Refused> {
         may_write(cx)?;
-        let neighbors = self.network.upgrade().and_then(|network| network.neighbors());
+        let neighbors = self.network().and_then(|network| network.neighbors());
         // All processes check before the first one changes anything.
         let mut reached = 0;
         for only_check in [true, false] {
             self.points.pass();
-            reached = self.doors.apply_all(&holds, &orders, only_check, CHANGE_TIME, neighbors.as_ref())?;
+            reached = self.conductor.apply_all(&holds, &orders, only_check, CHANGE_TIME, neighbors.as_ref())?;
         }
         Ok(reached)
     }

@@ -18,6 +18,7 @@
 //! and tells the reader, which names a later step.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
@@ -25,10 +26,7 @@ use std::time::Duration;
 
 use farside::{Caller, DeadlineHold, Error, WorkerId};
 
-use super::functions;
-use super::host::Host;
 use super::lease::{Lease, ReaderId};
-use super::shared::Shared;
 use crate::protocol::{HeldThing, Refused, Stayed};
 use crate::sync::lock;
 
@@ -73,10 +71,28 @@ struct Hold {
     _deadlines: Option<DeadlineHold>,
 }
 
+/// A view, as holds see it.
+pub(super) trait Stepping: fmt::Debug + Send + Sync {
+    /// The step that was published last.
+    fn step(&self) -> Option<u64>;
+    /// Has the worker look at the hold before it publishes.
+    fn flag(&self);
+}
+
+/// A worker that publishes steps, or a program without a job.
+pub(super) trait Publisher {
+    /// Its number.
+    fn number(&self) -> u32;
+    /// Serves others, if there are any, until `condition` holds. `wait` waits for a change of it.
+    fn wait_while(&self, condition: &dyn Fn() -> bool, wait: &dyn Fn()) -> Result<(), Error>;
+    /// Runs an action, if it has that.
+    fn act(&self, action: &str) -> Result<(), Error>;
+}
+
 /// What is known of a worker that publishes steps.
 #[derive(Debug, Default)]
 struct Steps {
-    views: Vec<Arc<Shared>>,
+    views: Vec<Arc<dyn Stepping>>,
     /// The step that the worker has completed, while it stays.
     stays_after: Option<u64>,
     /// The actions that it runs when it goes on.
@@ -137,7 +153,7 @@ impl Holds {
         lock(&self.state).caller = Some(caller);
     }
 
-    pub(super) fn add_view(&self, worker: u32, view: &Arc<Shared>) {
+    pub(super) fn add_view(&self, worker: u32, view: Arc<dyn Stepping>) {
         let mut state = lock(&self.state);
         state.workers.entry(worker).or_default().views.push(view.clone());
         if state.hold().is_some() {
@@ -145,10 +161,10 @@ impl Holds {
         }
     }
 
-    pub(super) fn remove_view(&self, worker: u32, view: &Arc<Shared>) {
+    pub(super) fn remove_view(&self, worker: u32, view: &Arc<dyn Stepping>) {
         let mut state = lock(&self.state);
         if let Some(steps) = state.workers.get_mut(&worker) {
-            steps.views.retain(|other| !Arc::ptr_eq(other, view));
+            steps.views.retain(|other| !std::ptr::addr_eq(Arc::as_ptr(other), Arc::as_ptr(view)));
         }
         // A worker without views is waited for no more.
         let wakers = state.hold.as_mut().map(|hold| std::mem::take(&mut hold.wakers));
@@ -182,8 +198,8 @@ impl Holds {
     ///
     /// # Errors
     /// Those of a wait, and those of actions.
-    pub(super) fn before(&self, host: Host<'_>, step: u64) -> Result<(), Error> {
-        let number = host.number();
+    pub(super) fn before(&self, publisher: &dyn Publisher, step: u64) -> Result<(), Error> {
+        let number = publisher.number();
         let mut state = lock(&self.state);
         if state.keeps(number, step) {
             let steps = state.workers.entry(number).or_default();
@@ -191,17 +207,14 @@ impl Holds {
             let wakers = state.hold.as_mut().map(|hold| std::mem::take(&mut hold.wakers));
             drop(state);
             wakers.into_iter().flatten().for_each(Waker::wake);
-            let stayed = host.wait_while(|| !lock(&self.state).keeps(number, step), || self.wait_for_change());
+            let stayed = publisher.wait_while(&|| !lock(&self.state).keeps(number, step), &|| self.wait_for_change());
             state = lock(&self.state);
             state.workers.entry(number).or_default().stays_after = None;
             stayed?;
         }
         let actions = state.workers.get_mut(&number).map(|steps| std::mem::take(&mut steps.actions));
         drop(state);
-        match host {
-            Host::Worker(me) => actions.into_iter().flatten().try_for_each(|action| functions::act(me, &action)),
-            Host::Alone(_) => Ok(()),
-        }
+        actions.into_iter().flatten().try_for_each(|action| publisher.act(&action))
     }
 
     /// Wakes the workers that stay, for another look at the hold.

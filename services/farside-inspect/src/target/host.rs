@@ -6,14 +6,22 @@ use farside::{Error, Worker};
 
 use super::door::Doorway;
 use super::error::ExposeError;
+use super::holds::Publisher;
 use super::network::Place;
-use super::standalone::Standalone;
+use super::questions;
 
 /// A worker of a job, or a program without one.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Host<'w> {
     Worker(&'w Worker),
-    Alone(&'w Standalone),
+    Alone(&'w Alone),
+}
+
+/// A program without a job, whose door is open.
+#[derive(Debug)]
+pub(super) struct Alone {
+    pub(super) rank: u32,
+    pub(super) doorway: Arc<Doorway>,
 }
 
 impl Host<'_> {
@@ -21,7 +29,7 @@ impl Host<'_> {
     pub(super) fn number(self) -> u32 {
         match self {
             Self::Worker(me) => me.id().number(),
-            Self::Alone(alone) => alone.rank(),
+            Self::Alone(alone) => alone.rank,
         }
     }
 
@@ -34,12 +42,17 @@ impl Host<'_> {
                 doorway.open(place, || me.caller())?;
                 Ok(doorway)
             }
-            Self::Alone(alone) => Ok(alone.doorway().clone()),
+            Self::Alone(alone) => Ok(alone.doorway.clone()),
         }
     }
+}
 
-    /// Serves others, if there are any, until `condition` holds. `wait` waits for a change of it.
-    pub(super) fn wait_while(self, condition: impl Fn() -> bool, wait: impl Fn()) -> Result<(), Error> {
+impl Publisher for Host<'_> {
+    fn number(&self) -> u32 {
+        Host::number(*self)
+    }
+
+    fn wait_while(&self, condition: &dyn Fn() -> bool, wait: &dyn Fn()) -> Result<(), Error> {
         let Self::Worker(me) = self else {
             while !condition() {
                 wait();
@@ -47,13 +60,20 @@ impl Host<'_> {
             return Ok(());
         };
         loop {
-            match me.wait_while_serving(&condition) {
+            match me.wait_while_serving(condition) {
                 // A hold may take longer than the job's deadline.
                 Err(Error::Deadline { .. }) => {}
                 // A handler that publishes must not wait, so it goes on.
                 Err(Error::InHandler { .. }) => return Ok(()),
                 ended => return ended,
             }
+        }
+    }
+
+    fn act(&self, action: &str) -> Result<(), Error> {
+        match self {
+            Self::Worker(me) => questions::act(me, action),
+            Self::Alone(_) => Ok(()),
         }
     }
 }

@@ -1,16 +1,15 @@
 //! [`LauncherDoor`]: the door of a job's launcher.
 
 use std::ffi::OsStr;
-use std::sync::Weak;
 
 use farside::ProcessId;
 use farside::job::launch::Monitor;
 use farside_rpc::Server;
 
 use super::activity::Lookout;
-use super::door::{CALLS_MAX, Setting, builder, setting};
 use super::error::ExposeError;
 use super::handlers::Handlers;
+use super::setting::{CALLS_MAX, Setting, builder, setting};
 use crate::names::{JOB, JobId};
 use crate::protocol::{About, DoorServer};
 
@@ -64,7 +63,7 @@ impl LauncherDoor {
             let about = About { process, process_count, system_process, job, network, awaits_network, key };
             let lookout = Lookout::Launcher(monitor.clone(), ProcessId::new(process));
             let (areas, holds, questions) = Default::default();
-            let handlers = Handlers::new(about, areas, holds, questions, lookout, Weak::new());
+            let handlers = Handlers::new(about, areas, holds, questions, lookout, None);
             builder.provider(number, DoorServer::new(handlers))
         });
         Ok(Self { job, _server: Some(builder.start()?) })

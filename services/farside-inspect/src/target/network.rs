@@ -6,20 +6,20 @@
 //! open these at any free port. So no process listens on the network that no one has asked for.
 //!
 //! A process that is asked opens its door on a thread beside its workers, which may compute for
-//! long, and answers in the same way ([`Caller::run_beside`]).
+//! long, and answers in the same way ([`Caller::run_beside`]). See [`Doorway`](super::door).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use farside::{Caller, Errand, ProcessId};
-use farside_rpc::{Address, Server, Wire, wire};
+use farside::Caller;
+use farside_rpc::{Address, Server};
 use farside_sys::process::random_bytes;
 
-use super::door::{Doorway, builder};
+use super::conductor::Conductor;
 use super::error::ExposeError;
-use super::handlers::Handlers;
-use crate::client::Doors;
+use super::handlers::{Handlers, Neighborhood};
+use super::setting::builder;
 use crate::names::JobId;
 use crate::network::{WRITE, address, known, reachable_addresses};
 use crate::protocol::{About, DoorServer, Listen, Neighbors, NetworkDoor};
@@ -51,8 +51,12 @@ pub(super) struct Network {
     place: Place,
     key: u64,
     handlers: Handlers,
+    ask: AskFor,
     state: Mutex<State>,
 }
+
+/// Has a process open a door: on the network, or on its machine. Returns whether it could be asked.
+pub(super) type AskFor = fn(&Caller, u32, Option<&Listen>) -> bool;
 
 #[derive(Debug, Default)]
 struct State {
@@ -98,24 +102,6 @@ impl<T> Asked<T> {
     }
 }
 
-/// What a process is asked for.
-#[derive(Wire)]
-#[wire(crate = "farside_rpc")]
-struct Ask {
-    /// The process that asks.
-    back_to: u32,
-    /// How to open the door on the network, if that is meant.
-    network: Option<Listen>,
-}
-
-/// What it answers.
-#[derive(Wire)]
-#[wire(crate = "farside_rpc")]
-struct Told {
-    process: u32,
-    answer: Result<Option<NetworkDoor>, String>,
-}
-
 #[derive(Debug)]
 struct Opened {
     server: Server,
@@ -127,7 +113,8 @@ impl Network {
     /// Returns the place for a door, which is not open, and the handlers of the process.
     pub(super) fn new(
         place: Place,
-        handlers: impl FnOnce(About, Weak<Self>) -> Handlers,
+        ask: AskFor,
+        handlers: impl FnOnce(About, Weak<dyn Neighborhood>) -> Handlers,
     ) -> Result<(Arc<Self>, Handlers), ExposeError> {
         let key = u64::from_le_bytes(random_bytes().map_err(farside_rpc::server::StartError::System)?);
         let about = About {
@@ -139,16 +126,43 @@ impl Network {
             awaits_network: false,
             key,
         };
-        let network = Arc::new_cyclic(|weak| {
+        let network = Arc::new_cyclic(|weak: &Weak<Self>| {
             let handlers = handlers(about, weak.clone());
-            Self { place, key, handlers, state: Mutex::default() }
+            Self { place, key, handlers, ask, state: Mutex::default() }
         });
         let handlers = network.handlers.clone();
         Ok((network, handlers))
     }
 
-    /// Opens the door, unless it is open.
-    pub(super) fn open(&self, listen: Listen) -> Result<NetworkDoor, ExposeError> {
+    /// Shuts the door for ever.
+    pub(super) fn shut(&self) {
+        let opened = lock(&self.state).opened.take();
+        drop(opened.map(|opened| opened.server));
+    }
+
+    /// Notes what another process has answered.
+    pub(super) fn note(&self, process: u32, answer: Result<Option<NetworkDoor>, String>) {
+        let mut state = lock(&self.state);
+        match answer {
+            Ok(Some(door)) => drop(state.neighbors.insert(process, Asked::Answered(Ok(door)))),
+            Ok(None) => drop(state.others.insert(process, Asked::Answered(Ok(())))),
+            Err(why) => {
+                // It is the answer to whatever the process was asked for.
+                if matches!(state.neighbors.get(&process), Some(Asked::At { .. })) {
+                    state.neighbors.insert(process, Asked::Answered(Err(why.clone())));
+                }
+                state.others.insert(process, Asked::Answered(Err(why)));
+            }
+        }
+    }
+}
+
+impl Neighborhood for Network {
+    fn address(&self) -> Option<String> {
+        lock(&self.state).opened.as_ref().map(|opened| address(&opened.door.host, opened.door.port))
+    }
+
+    fn open(&self, listen: Listen) -> Result<NetworkDoor, ExposeError> {
         let mut state = lock(&self.state);
         if let Some(opened) = &state.opened {
             return Ok(opened.door.clone());
@@ -166,44 +180,14 @@ impl Network {
         Ok(door)
     }
 
-    /// Shuts the door for ever.
-    pub(super) fn shut(&self) {
-        let opened = lock(&self.state).opened.take();
-        drop(opened.map(|opened| opened.server));
-    }
-
-    /// Where the door listens, if it is open.
-    pub(super) fn address(&self) -> Option<String> {
-        lock(&self.state).opened.as_ref().map(|opened| address(&opened.door.host, opened.door.port))
-    }
-
-    /// Notes what another process has answered.
-    fn note(&self, Told { process, answer }: Told) {
-        let mut state = lock(&self.state);
-        match answer {
-            Ok(Some(door)) => drop(state.neighbors.insert(process, Asked::Answered(Ok(door)))),
-            Ok(None) => drop(state.others.insert(process, Asked::Answered(Ok(())))),
-            Err(why) => {
-                // It is the answer to whatever the process was asked for.
-                if matches!(state.neighbors.get(&process), Some(Asked::At { .. })) {
-                    state.neighbors.insert(process, Asked::Answered(Err(why.clone())));
-                }
-                state.others.insert(process, Asked::Answered(Err(why)));
-            }
-        }
-    }
-
-    /// Has all other processes open their doors on their machines that have not answered yet.
-    /// Returns those whose answers may still come.
-    pub(super) fn open_others(&self, caller: Option<&Caller>) -> Vec<u32> {
+    fn open_others(&self, caller: Option<&Caller>) -> Vec<u32> {
         let Some(caller) = caller else { return Vec::new() };
         let mut state = lock(&self.state);
-        Asked::ask(&mut state.others, self.place.others(), |process| ask(caller, process, None));
+        Asked::ask(&mut state.others, self.place.others(), |process| (self.ask)(caller, process, None));
         state.others.iter().filter(|(_, asked)| asked.is_awaited()).map(|(process, _)| *process).collect()
     }
 
-    /// The doors of all processes, as far as they are known. `None` if this one has none.
-    pub(super) fn neighbors(&self) -> Option<Neighbors> {
+    fn neighbors(&self) -> Option<Neighbors> {
         let state = lock(&self.state);
         let Opened { door, listen, .. } = state.opened.as_ref()?;
         let mut all = Neighbors { doors: vec![(self.place.process, Ok(door.clone()))], ..Neighbors::default() };
@@ -219,12 +203,11 @@ impl Network {
         Some(all)
     }
 
-    /// Asks the processes for their doors that have not answered yet, and returns what is known.
-    pub(super) fn ask_neighbors(&self, doors: &Doors, caller: Option<&Caller>) -> Option<Neighbors> {
+    fn ask_neighbors(&self, conductor: &Conductor, caller: Option<&Caller>) -> Option<Neighbors> {
         let mut state = lock(&self.state);
         let listen = Listen { port: 0, ..state.opened.as_ref()?.listen.clone() };
         if let Some(caller) = caller {
-            Asked::ask(&mut state.neighbors, self.place.others(), |process| ask(caller, process, Some(&listen)));
+            Asked::ask(&mut state.neighbors, self.place.others(), |process| (self.ask)(caller, process, Some(&listen)));
             drop(state);
             return self.neighbors();
         }
@@ -233,40 +216,10 @@ impl Network {
         if !unasked.is_empty() {
             // Processes that are no job reach each other on their machine only. Those that have no
             // door yet are asked again the next time.
-            let here = doors.open_on_network(&unasked, &listen, OPENING_TIME);
+            let here = conductor.open_on_network(&unasked, &listen, OPENING_TIME);
             let answered = here.into_iter().map(|(process, answer)| (process, Asked::Answered(answer)));
             lock(&self.state).neighbors.extend(answered);
         }
         self.neighbors()
     }
-}
-
-/// Has a process open a door. Returns whether it could be asked.
-fn ask(caller: &Caller, process: u32, network: Option<&Listen>) -> bool {
-    let ask = Ask { back_to: caller.process().number(), network: network.cloned() };
-    caller.run_beside::<Ask>(ProcessId::new(process), &wire::encode(&ask, Vec::new())).is_ok()
-}
-
-impl Errand for Ask {
-    /// Opens the door that another process asks for, and answers.
-    fn run(here: &Caller, bytes: &[u8]) {
-        let Ok(Self { back_to, network: listen }) = decode(bytes) else { return };
-        let opened = here.process_state::<Doorway>().open_when_asked(here);
-        let answer = opened.and_then(|network| listen.map(|listen| network.open(listen)).transpose());
-        let told = Told { process: here.process().number(), answer: answer.map_err(|error| error.to_string()) };
-        // An error is the end of the job.
-        let _ = here.run_beside::<Told>(ProcessId::new(back_to), &wire::encode(&told, Vec::new()));
-    }
-}
-
-impl Errand for Told {
-    fn run(here: &Caller, bytes: &[u8]) {
-        if let (Ok(told), Some(network)) = (decode(bytes), here.process_state::<Doorway>().network()) {
-            network.note(told);
-        }
-    }
-}
-
-fn decode<T: Wire>(bytes: &[u8]) -> Result<T, wire::WireError> {
-    wire::decode(wire::Decoder::new(bytes), 0)
 }

@@ -21,8 +21,7 @@ use std::time::Instant;
 use farside::Error;
 use farside_rpc::bulk::Withdrawal;
 
-use super::holds::Holds;
-use super::host::Host;
+use super::holds::{Holds, Publisher, Stepping};
 use super::slots::{Budget, Slot, Slots};
 use crate::protocol::{Part, Refused, Wish};
 use crate::spans::{Span, runs};
@@ -130,8 +129,8 @@ impl Shared {
     /// # Errors
     /// Those of a wait, and those of actions.
     #[cold]
-    pub(super) fn before(&self, host: Host<'_>, step: u64) -> Result<(), Error> {
-        self.holds.before(host, step)
+    pub(super) fn before(&self, publisher: &dyn Publisher, step: u64) -> Result<(), Error> {
+        self.holds.before(publisher, step)
     }
 
     /// Makes the changes that readers have asked for.
@@ -228,6 +227,16 @@ impl Shared {
             Wish::From(first) if first > step => None,
             Wish::From(first) => Some(copy.filter(|_| first == step).ok_or(Refused::Passed { step })),
         }
+    }
+}
+
+impl Stepping for Shared {
+    fn step(&self) -> Option<u64> {
+        Self::step(self)
+    }
+
+    fn flag(&self) {
+        Self::flag(self);
     }
 }
 

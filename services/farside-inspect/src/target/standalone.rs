@@ -15,7 +15,7 @@ use farside::LocalVec;
 use super::areas::{Area, Areas, Source};
 use super::door::Doorway;
 use super::error::ExposeError;
-use super::host::Host;
+use super::host::{Alone, Host};
 use super::locked::LockedMemory;
 use super::memory::{LockedHere, set_origin, set_spacing, set_units, wrong};
 use super::numbers::{Gauge, Parameter};
@@ -47,10 +47,7 @@ use crate::protocol::{Kind, Part, Role};
 ///
 /// OpAS's targets are such programs: its `opast_init` is [`begin`](Self::begin).
 #[derive(Debug)]
-pub struct Standalone {
-    rank: u32,
-    doorway: Arc<Doorway>,
-}
+pub struct Standalone(Alone);
 
 impl Standalone {
     /// Opens the door of this process. Its number and the number of processes are those that
@@ -72,22 +69,18 @@ impl Standalone {
     pub fn begin_as(rank: u32, count: u32) -> Result<Self, ExposeError> {
         let doorway = Arc::new(Doorway::default());
         doorway.open_alone(rank, count.max(rank.saturating_add(1)))?;
-        Ok(Self { rank, doorway })
+        Ok(Self(Alone { rank, doorway }))
     }
 
     /// The number of this process.
     #[must_use]
     pub fn rank(&self) -> u32 {
-        self.rank
-    }
-
-    pub(super) fn doorway(&self) -> &Arc<Doorway> {
-        &self.doorway
+        self.0.rank
     }
 
     /// Begins a view: see [`Expose::view`](crate::Expose::view).
     pub fn view<T: Element>(&self, name: &str) -> ViewBuilder<'_, T> {
-        ViewBuilder::new(Host::Alone(self), name)
+        ViewBuilder::new(Host::Alone(&self.0), name)
     }
 
     /// Shows a number that the program sets.
@@ -95,7 +88,7 @@ impl Standalone {
     /// # Errors
     /// [`ExposeError`].
     pub fn gauge(&self, name: &str) -> Result<Gauge, ExposeError> {
-        let host = Host::Alone(self);
+        let host = Host::Alone(&self.0);
         Gauge::show(host, described(host, name, Role::Gauge)?)
     }
 
@@ -104,7 +97,7 @@ impl Standalone {
     /// # Errors
     /// [`ExposeError`].
     pub fn parameter(&self, name: &str, default: f64, bounds: RangeInclusive<f64>) -> Result<Parameter, ExposeError> {
-        let host = Host::Alone(self);
+        let host = Host::Alone(&self.0);
         Parameter::show(host, described(host, name, Role::Gauge)?, default, bounds)
     }
 
@@ -137,7 +130,7 @@ impl Standalone {
         name: &str,
         values: Vec<T>,
     ) -> Result<OwnMemory<'_, T>, ExposeError> {
-        let (host, count) = (Host::Alone(self), values.len() as u64);
+        let (host, count) = (Host::Alone(&self.0), values.len() as u64);
         if count == 0 {
             return Err(ExposeError::Shape { name: name.into(), what: "it has no elements; expose at least one" });
         }
@@ -151,10 +144,10 @@ impl Standalone {
         };
         elements_of(&part)?;
         let values = LocalVec::new(values);
-        let memory = Arc::new(LockedMemory::new(values.local_bytes(), self.doorway.areas().next_memory()));
+        let memory = Arc::new(LockedMemory::new(values.local_bytes(), self.0.doorway.areas().next_memory()));
         let area = Area::new(part, Source::Memory(memory.clone()));
-        self.doorway.areas().add(&area)?;
-        let shown = ShownArea { area, areas: self.doorway.areas().clone() };
+        self.0.doorway.areas().add(&area)?;
+        let shown = ShownArea { area, areas: self.0.doorway.areas().clone() };
         Ok(OwnMemory { shown, values, memory, is_locked: Cell::new(false), shown_by: PhantomData })
     }
 }

@@ -10,6 +10,7 @@ use bytemuck::Pod;
 use super::areas::{Area, Source};
 use super::door::Doorway;
 use super::error::{ExposeError, PublishError};
+use super::holds::Stepping;
 use super::host::Host;
 use super::shared::Shared;
 use crate::element::{Element, ElementType, Field, is_possible};
@@ -114,7 +115,7 @@ impl<'w, T: Element> ViewBuilder<'w, T> {
         let shared = Arc::new(Shared::new(part.clone(), doorway.holds().clone(), doorway.areas().budget().clone()));
         let area = Area::new(part, Source::View(shared.clone()));
         doorway.areas().add(&area)?;
-        doorway.holds().add_view(self.host.number(), &shared);
+        doorway.holds().add_view(self.host.number(), shared.clone());
         Ok(View { host: self.host, shared, area, doorway, count, next: Cell::new(0), element: PhantomData })
     }
 
@@ -220,7 +221,7 @@ pub(super) fn elements_of(part: &Part) -> Result<usize, ExposeError> {
 /// part, and one for a pause, which readers on this machine map. The program never waits for a
 /// reader. If all copies are being read, it goes on, and the readers get a later step.
 ///
-/// While a reader has the job [pause](crate::Inspector::pause_at), publishing serves other workers
+/// While a reader has the job pause, publishing serves other workers
 /// until the reader lets the job go on.
 ///
 /// Dropping the view ends it.
@@ -247,7 +248,7 @@ impl<T: Element> View<'_, T> {
     pub fn publish(&self, step: u64, values: &[T]) -> Result<(), PublishError> {
         self.check(step, values.len())?;
         if self.shared.is_wanted() {
-            self.shared.before(self.host, step).map_err(|error| PublishError::Job(Box::new(error)))?;
+            self.shared.before(&self.host, step).map_err(|error| PublishError::Job(Box::new(error)))?;
         }
         self.publish_checked(step, values);
         Ok(())
@@ -267,7 +268,7 @@ impl<T: Element> View<'_, T> {
     {
         self.check(step, values.len())?;
         if self.shared.is_wanted() {
-            self.shared.before(self.host, step).map_err(|error| PublishError::Job(Box::new(error)))?;
+            self.shared.before(&self.host, step).map_err(|error| PublishError::Job(Box::new(error)))?;
             self.shared.take_edits(bytemuck::cast_slice_mut(values));
         }
         self.publish_checked(step, values);
@@ -305,7 +306,8 @@ impl<T> fmt::Debug for View<'_, T> {
 
 impl<T> Drop for View<'_, T> {
     fn drop(&mut self) {
-        self.doorway.holds().remove_view(self.host.number(), &self.shared);
+        let view: Arc<dyn Stepping> = self.shared.clone();
+        self.doorway.holds().remove_view(self.host.number(), &view);
         self.doorway.areas().remove(&self.area);
     }
 }

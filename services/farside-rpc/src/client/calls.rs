@@ -8,10 +8,9 @@ use std::task::Waker;
 use super::driver::Driver;
 use super::incoming::Arrived;
 use crate::answer::{BY_BULK, DONE, MORE, STREAMED};
-use crate::frame::{Head, Kind};
-use crate::lock::lock;
-use crate::path::LinkEnd;
-use crate::table::Table;
+use farside_connect::frame::{Head, Kind};
+use farside_connect::table::Table;
+use farside_connect::{LinkEnd, lock};
 
 /// The most memory for an answer that is kept for the next one, and how often.
 const SPARE_BYTES_MAX: usize = 4096;

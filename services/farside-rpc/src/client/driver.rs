@@ -17,9 +17,9 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::{Calls, Connection};
-use crate::link::Link;
-use crate::lock::lock;
-use crate::patience::{Patience, WaitEnd};
+use farside_connect::link::Link;
+use farside_connect::lock;
+use farside_connect::patience::{Patience, WaitEnd};
 
 /// For how long the thread receives after the last task has its answer.
 const LINGER: Duration = Duration::from_millis(100);

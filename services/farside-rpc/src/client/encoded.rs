@@ -3,11 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use farside_connect::beside::{Area, Received, attached};
 use farside_wire::{Beside, Decoder, Encoder, Schema, WireError, travels_beside};
 
 use super::{Client, Procedure, Signature, Stub};
-use crate::area::Area;
-use crate::bulk::{Access, Bulk, Received};
+use crate::bulk::{Access, Bulk};
 use crate::error::{CallError, Never};
 use crate::stream::Incoming;
 
@@ -51,7 +51,7 @@ impl Encoded {
     pub fn with<A: Access>(mut self, memory: &Bulk<A>) -> Self {
         let mut encoder = Encoder::default();
         memory.encode(&mut encoder);
-        self.memory.extend(crate::bulk::attached(encoder.into_parts().1));
+        self.memory.extend(attached(encoder.into_parts().1));
         self
     }
 

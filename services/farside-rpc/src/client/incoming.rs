@@ -3,15 +3,15 @@
 use std::collections::VecDeque;
 use std::task::{Poll, Waker};
 
+use farside_connect::LinkEnd;
+use farside_connect::beside::Received;
+use farside_connect::frame::{Head, Kind};
+use farside_connect::patience::Patience;
 use farside_wire::{Decoder, Wire};
 
 use super::pending::{Sent, lost};
 use crate::answer::{self, DONE, MORE, Refused};
-use crate::bulk::Received;
 use crate::error::{CallError, Never, RESULT, Stage};
-use crate::frame::{Head, Kind};
-use crate::path::LinkEnd;
-use crate::patience::Patience;
 use crate::stream::{Incoming, ItemFrame, ItemFrames, WINDOW};
 
 /// The frames of a stream that have arrived and were not consumed.

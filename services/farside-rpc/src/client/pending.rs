@@ -8,6 +8,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 use std::{fmt, io, thread};
 
+use farside_connect::beside::{Description, Holder, Owner, Received, pull_described};
+use farside_connect::frame::{Head, Kind};
+use farside_connect::patience::{Cancellation, Patience, WaitEnd};
+use farside_connect::{LinkEnd, TransferError, lock};
 use farside_sys::process::Origin;
 use farside_wire::{Decoder, Wire};
 use tracing::Span;
@@ -17,15 +21,7 @@ use super::incoming::{self, StreamOfCall};
 use super::stub::{Request, Stub};
 use super::{Connection, release_result};
 use crate::answer::{BY_BULK, MEMORY, STREAMED};
-use crate::area::PassedOn;
-use crate::bulk::Received;
 use crate::error::{CallError, Never, RESULT, Ran, Stage};
-use crate::frame::{Head, Kind};
-use crate::link::TransferError;
-use crate::lock::lock;
-use crate::path::LinkEnd;
-use crate::patience::{Cancellation, Patience, WaitEnd};
-use crate::remote::{Description, Holder, pull_described};
 
 /// A call that is under way. Dropping it cancels the call.
 ///
@@ -413,7 +409,7 @@ impl Sent {
     pub(super) fn finish<R>(
         mut self,
         patience: &Patience,
-        beside: Option<&Arc<dyn PassedOn>>,
+        beside: Option<&Owner>,
         read: impl FnOnce(u8, &[u8], Option<Received>) -> R,
     ) -> Result<R, CallError<Never>> {
         let Connection { link, calls, .. } = &*self.connection;

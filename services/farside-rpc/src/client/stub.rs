@@ -5,6 +5,10 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use farside_connect::beside::{Area, Received, attached, expose};
+use farside_connect::frame::{BODY_BYTES_MAX, Head, Kind};
+use farside_connect::patience::Patience;
+use farside_connect::{lock, patience};
 use farside_wire::{Encoder, Wire};
 use tracing::Span;
 
@@ -12,13 +16,7 @@ use super::incoming;
 use super::pending::{Pending, Sent};
 use super::{Client, Connection};
 use crate::answer::{BIND, BY_BULK, Bind, Bound, WITH_MEMORY};
-use crate::area::Area;
-use crate::bulk::{Received, attached};
 use crate::error::{ARGUMENTS, CallError, Never, Ran, Stage};
-use crate::frame::{BODY_BYTES_MAX, Head, Kind};
-use crate::lock::lock;
-use crate::patience::{self, Patience};
-use crate::remote::expose;
 use crate::service::shape;
 
 /// The most steps in which the last answers of a connection are received.
@@ -202,9 +200,9 @@ impl Stub {
         mut sent: Result<Sent, CallError<Never>>,
         read: impl Fn(u8, &[u8], Option<Received>) -> Result<T, CallError<E>>,
     ) -> Result<T, CallError<E>> {
-        let beside = request.memory.iter().find_map(|area| area.passed_on().filter(|memory| memory.is_led_here()));
+        let beside = request.memory.iter().find_map(|area| area.owner_led_here());
         loop {
-            let error = match sent.and_then(|sent| sent.finish(patience, beside, &read)) {
+            let error = match sent.and_then(|sent| sent.finish(patience, beside.as_ref(), &read)) {
                 Ok(result) => return result,
                 Err(error) => error,
             };

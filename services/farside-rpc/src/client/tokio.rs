@@ -10,11 +10,10 @@ use std::time::{Duration, Instant};
 use ::tokio::io::Interest;
 use ::tokio::runtime::Handle;
 use ::tokio::time::{Sleep, sleep_until};
+use farside_connect::link::Link;
+use farside_connect::{LinkEnd, Watched};
 
 use super::{Calls, Connect, Receive};
-use crate::link::Link;
-use crate::path::LinkEnd;
-use crate::watched::Watched;
 
 impl Connect {
     /// Receives in a task of the current runtime of tokio, in place of the threads that wait and of

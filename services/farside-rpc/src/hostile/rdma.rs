@@ -3,16 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use farside_connect::beside::Description;
+use farside_connect::frame::{Head, Kind, Share};
+use farside_connect::testing::pack;
+use farside_connect::{Path, Ways};
 use farside_sys::shm::{Mapping, MemoryPreference};
 use farside_testbed::deadline;
 
 use super::{receive, service};
 use crate::answer::WITH_MEMORY;
-use crate::dial::Ways;
-use crate::frame::{Head, Kind, Share};
-use crate::path::Path;
-use crate::remote::Description;
-use crate::segments;
 use crate::testing::{connect, dialled};
 use crate::{Credentials, Never, Rdma, Server, Tokens};
 
@@ -94,7 +93,7 @@ fn call(path: &dyn Path, procedure: u32, is_write: bool, claim: &Claim) {
         number: claim.exposed,
         bytes: claim.bytes,
         inline: None,
-        segments: segments::pack([(claim.offset, claim.bytes as usize)], 100).unwrap(),
+        segments: pack([(claim.offset, claim.bytes as usize)], 100).unwrap(),
         shared: Some(claim.number),
         may_write: is_write,
     };

@@ -5,9 +5,8 @@ use std::fmt;
 use std::sync::Mutex;
 use std::time::Instant;
 
+use farside_connect::lock;
 use farside_sys::net::Waker;
-
-use crate::lock::lock;
 
 /// A deadline, a connection and a call.
 pub(super) type Key = (Instant, u64, u64);

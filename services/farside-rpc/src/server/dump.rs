@@ -5,12 +5,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
+use farside_connect::link::Link;
+use farside_connect::lock;
 use farside_wire::Wire;
 
 use super::session::{Session, Underway};
 use crate::call::Call;
-use crate::link::Link;
-use crate::lock::lock;
 
 /// The right that the token of a client must have to see a [`Dump`].
 pub const DUMP_RIGHT: &str = "farside.dump";

@@ -4,13 +4,12 @@
 //! does not hold up one with few. Work that runs is not interrupted, so a limit can keep one
 //! connection from occupying all threads.
 
+use farside_connect::lock;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Instant;
-
-use crate::lock::lock;
 
 /// Work that waits for a thread.
 pub(crate) type Work = Box<dyn FnOnce() + Send>;

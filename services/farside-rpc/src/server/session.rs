@@ -9,6 +9,11 @@ use std::sync::{Arc, Mutex, Weak};
 use std::task::Wake;
 use std::time::{Duration, Instant};
 
+use farside_connect::beside::{Area, Description, Holder, Received, expose, expose_in_result, pull_described_async};
+use farside_connect::frame::{BODY_BYTES_MAX, Head, Kind};
+use farside_connect::link::{Link, Upper};
+use farside_connect::patience::Cancellation;
+use farside_connect::{LinkEnd, Peer, TransferError, lock};
 use farside_wire::{Decoder, Wire};
 
 use super::Shared;
@@ -19,16 +24,7 @@ use super::streaming::Streaming;
 use super::task::Task;
 use super::times::Times;
 use crate::answer::{BIND, BY_BULK, CALLS_OF_ONE, DONE, FAILED, MEMORY, REFUSED, Refused, STREAMED, WITH_MEMORY};
-use crate::area::Area;
-use crate::bulk::Received;
 use crate::call::{self, Call};
-use crate::frame::{BODY_BYTES_MAX, Head, Kind};
-use crate::link::{Link, TransferError, Upper};
-use crate::lock::lock;
-use crate::path::LinkEnd;
-use crate::patience::Cancellation;
-use crate::peer::Peer;
-use crate::remote::{self, Description, Holder};
 use crate::service::{Beside, Handling, Outcome};
 use crate::stream::drop_quietly;
 
@@ -375,7 +371,7 @@ impl Session {
         if let Some(running) = lock(&self.running).get_mut(&head.id) {
             running.held_long = Some(held);
         }
-        let fetched = remote::pull_described_async(link.clone(), described, call.patience()).await;
+        let fetched = pull_described_async(link.clone(), described, call.patience()).await;
         let long = fetched.map_err(|error| match error {
             TransferError::Deadline => Refused::Expired,
             TransferError::Cancelled | TransferError::Gone | TransferError::Link(_) => Refused::Cancelled,
@@ -486,7 +482,7 @@ impl Session {
                 self.hold_result(area);
             }
             status |= MEMORY;
-            let described = remote::expose_in_result(link, memory);
+            let described = expose_in_result(link, memory);
             exposed.extend(described.iter().flatten().map(|memory| memory.number));
             body = farside_wire::encode(&described, body);
         }
@@ -496,7 +492,7 @@ impl Session {
             status |= BY_BULK;
             let area = Arc::new(Area::owned(result, false));
             self.hold_result(&area);
-            let long = remote::expose(link, &[area]).remove(0);
+            let long = expose(link, &[area]).remove(0);
             exposed.push(long.number);
             body.splice(0..0, farside_wire::encode(&long, Vec::new()));
         }

@@ -12,11 +12,10 @@ use std::time::{Duration, Instant};
 
 use super::session::{Incoming, Session, guard};
 use crate::answer::{DONE, MORE, REFUSED, Refused};
-use crate::frame::{Head, Kind, PIECE_BYTES};
-use crate::link::Link;
-use crate::lock::lock;
-use crate::path::LinkEnd;
 use crate::stream::{Outgoing, WINDOW, drop_quietly};
+use farside_connect::frame::{Head, Kind, PIECE_BYTES};
+use farside_connect::link::Link;
+use farside_connect::{LinkEnd, lock};
 
 /// The bytes of items with which a frame is full.
 const FRAME_BYTES: usize = 16 * 1024;

@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use super::session::{Incoming, Session, guard};
 use crate::answer::Refused;
-use crate::link::Link;
-use crate::lock::lock;
 use crate::service::{Later, Outcome};
+use farside_connect::link::Link;
+use farside_connect::lock;
 
 /// A call that waits without a thread: for what its `async` handler waits for, or for its long
 /// arguments. What it waits for keeps the task, by its waker.

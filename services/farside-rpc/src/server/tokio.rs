@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use ::tokio::io::Interest;
 use ::tokio::task::yield_now;
 use ::tokio::time::sleep_until;
+use farside_connect::Watched;
 
 use super::turns::DRAIN_STEP;
 use super::{Turns, Unfinished};
-use crate::watched::Watched;
 
 /// How [`Turns::run_and_drain`] ended.
 #[derive(Debug, thiserror::Error)]

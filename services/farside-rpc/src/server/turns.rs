@@ -7,6 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use farside_connect::door::{Door, Greeted, Guest, OUTSIDERS_MAX, Policy, Progress};
+use farside_connect::link::Link;
+use farside_connect::{Address, LinkEnd, Path, Peer, Refusal, lock};
 use farside_sys::poller::{Poller, Ready};
 use farside_sys::process::Origin;
 
@@ -14,13 +17,6 @@ use super::Shared;
 use super::dump::{Dump, Unfinished};
 use super::registry::ProcedureStats;
 use super::session::{Handle, Session};
-use crate::address::Address;
-use crate::door::{Door, Greeted, Guest, OUTSIDERS_MAX, Policy, Progress};
-use crate::greeting::Refusal;
-use crate::link::Link;
-use crate::lock::lock;
-use crate::path::{LinkEnd, Path};
-use crate::peer::Peer;
 
 /// The number under which the poller knows the waker.
 const WAKER: u64 = u64::MAX;

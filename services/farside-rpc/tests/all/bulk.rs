@@ -154,7 +154,7 @@ fn released_memory_comes_back_before_the_answer() {
     });
 }
 
-/// Memory that no call reads before it is released.
+/// Memory whose readers wait until it is released.
 struct Gated {
     bytes: Vec<u8>,
     is_released: AtomicBool,

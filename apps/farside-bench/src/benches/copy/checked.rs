@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use farside::{GlobalPtr, Order, ProcessId, Worker, WorkerId};
+use farside::{GlobalPtr, MakeArrays, MoveMemory, Order, ProcessId, Ways, Worker, WorkerId};
 
 use super::over_ofi::Participants;
 use crate::case::Case;

@@ -3,7 +3,7 @@
 //! The metric `ns_each_way_a_line` has a round trip with one line for each direction as its limit.
 
 use farside::global::Symmetric;
-use farside::{Comparison, GlobalAddress, GlobalPtr, Signal, Worker, WorkerId};
+use farside::{AwaitSignals, Comparison, GlobalAddress, GlobalPtr, MakeArrays, Signal, Worker, WorkerId};
 
 use super::super::pipe_latency::{Exchange, check, stamp, to_and_fro};
 use super::METRIC;

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use farside::global::Symmetric;
-use farside::{ProcessId, Worker, WorkerId};
+use farside::{AccessBytes, MakeArrays, ProcessId, Worker, WorkerId};
 
 use super::notified::Notified;
 use super::transfers::{Transfer, TransferKind};

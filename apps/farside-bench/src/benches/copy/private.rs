@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use farside::{ProcessId, Worker, WorkerId};
+use farside::{AccessBytes, ProcessId, RegisterMemory, Worker, WorkerId};
 use farside_sys::process_memory;
 
 use super::transfers::{Transfer, TransferKind};

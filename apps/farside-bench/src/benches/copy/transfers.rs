@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use farside::{GlobalAddress, GlobalPtr, Order, ProcessId, Worker};
+use farside::{AccessBytes, GlobalAddress, GlobalPtr, MakeArrays, MoveMemory, Order, ProcessId, Worker};
 
 use super::{METRIC, bytes_per_s, count, in_turns, time};
 use crate::metric::Metric;

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::sync::atomic::Ordering;
 
 use farside::global::Word;
-use farside::{GlobalPtr, ProcessId, Worker};
+use farside::{AccessBytes, GlobalPtr, MakeArrays, ProcessId, Worker};
 
 use super::{METRIC, count, in_turns, time};
 use crate::metric::Metric;

@@ -4,8 +4,9 @@ use std::hint::black_box;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use farside::{Worker, WorkerId};
-use farside_inspect::{At, Expose, Inspector, Selection, Target, create_token_file, jobs};
+use farside::{RegisterMemory, Worker, WorkerId};
+use farside_inspect::Expose;
+use farside_viewer::{At, Inspector, Selection, Target, create_token_file, jobs};
 
 use super::{failed, wait_for};
 use crate::case::Case;

@@ -1,7 +1,7 @@
 //! Memory of registered memory, pipes and heaps, each in a job that uses nothing else.
 
-use farside::Worker;
 use farside::heap::{HeapOptions, RemoteHeap};
+use farside::{RegisterMemory, Worker};
 
 use super::{each_peer, mean};
 use crate::BenchError;

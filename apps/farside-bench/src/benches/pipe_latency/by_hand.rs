@@ -1,6 +1,6 @@
 //! Messages by global addresses: bytes followed by a flag.
 
-use farside::{GlobalAddress, GlobalPtr, Worker};
+use farside::{AccessBytes, GlobalAddress, GlobalPtr, Worker};
 
 use super::Exchange;
 use super::piped::{check, stamp};

@@ -59,7 +59,8 @@ fn mark(launcher: &str, worker: u32) -> PathBuf {
     std::env::temp_dir().join(format!("farside-mcts-loss-{launcher}-{worker}"))
 }
 
-/// Ends a process during a search that would take longer than the test may. The search of each other process returns the loss.
+/// Ends a process during a search that would take longer than the test may. The search of each
+/// other process returns the loss.
 fn lose(test: &str, fabric: &str, processes: u32, victim: u32) {
     let arguments = [test, "--exact", "--nocapture", "--test-threads=1"];
     let job = farside::job().processes(processes).entry(arguments).quiet_stdout().time_limit(2 * limit());

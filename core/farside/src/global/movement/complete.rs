@@ -19,32 +19,15 @@ use crate::runtime::worker::Worker;
 const COMPLETING: &str = "waiting for operations on memory to end";
 
 impl Worker {
-    /// Waits until an operation, and all that this worker started before it, have ended. Waits at
-    /// most for the job's deadline.
-    ///
-    /// *Cost*: nothing if no operation is open.
-    ///
-    /// ACP's `acp_complete`.
-    ///
-    /// # Errors
-    /// [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `Failed` or
-    /// `NotStarted`, for the first of them that has failed and was not reported before; the next
-    /// call reports the next one. [`GlobalError::Movement`](crate::global::GlobalError::Movement)
-    /// with `Foreign` or `NeverStarted`. [`Error::Deadline`], after which the operations continue.
-    /// [`Error::InHandler`].
     #[inline]
     #[track_caller]
-    pub fn complete(&self, handle: Handle) -> Result<()> {
+    pub(crate) fn complete(&self, handle: Handle) -> Result<()> {
         self.complete_within(handle, self.default_deadline())
     }
 
-    /// As [`complete`](Self::complete), for at most `time`.
-    ///
-    /// # Errors
-    /// Those of [`complete`](Self::complete).
     #[inline]
     #[track_caller]
-    pub fn complete_within(&self, handle: Handle, time: Duration) -> Result<()> {
+    pub(crate) fn complete_within(&self, handle: Handle, time: Duration) -> Result<()> {
         let number = self.check_handle(handle)?;
         if self.none_is_open() { Ok(()) } else { self.complete_slowly(number, time) }
     }
@@ -58,45 +41,19 @@ impl Worker {
         self.tell_failure(|entry| entry <= number, None)
     }
 
-    /// Returns whether an operation, and all before it, have ended. If so,
-    /// [`complete`](Self::complete) does not wait, and reports whether one has failed.
-    ///
-    /// It makes no [progress](Self::progress): a worker that only polls must make progress in
-    /// between.
-    ///
-    /// ACP's `acp_inquire`, which has two meanings; `true` is what its manual says for 0.
-    ///
-    /// # Errors
-    /// [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `Foreign` or
-    /// `NeverStarted`.
-    pub fn inquire(&self, handle: Handle) -> Result<bool> {
+    pub(crate) fn inquire(&self, handle: Handle) -> Result<bool> {
         let number = self.check_handle(handle)?;
         Ok(self.none_is_open() || self.look_at(|orders| !orders.are_under_way(number)))
     }
 
-    /// Waits until one of some operations has ended, whether or not those before it have, and
-    /// returns the index of its handle. Waits for at most `time`.
-    ///
-    /// A failed operation has ended. Its failure is reported when it is
-    /// [completed](Self::complete).
-    ///
-    /// # Errors
-    /// [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `Foreign` or
-    /// `NeverStarted`; [`Error::Deadline`], at once if there are no handles; [`Error::InHandler`].
     #[track_caller]
-    pub fn complete_any(&self, handles: &[Handle], time: Duration) -> Result<usize> {
+    pub(crate) fn complete_any(&self, handles: &[Handle], time: Duration) -> Result<usize> {
         let some = self.complete_some(handles, time)?;
         some.first().copied().ok_or(Error::deadline(COMPLETING, time))
     }
 
-    /// Waits until at least one of some operations has ended, and returns the indices of the
-    /// handles of all that have. Waits for at most `time`.
-    ///
-    /// # Errors
-    /// Those of [`complete_any`](Self::complete_any). Without handles, it returns an empty list at
-    /// once.
     #[track_caller]
-    pub fn complete_some(&self, handles: &[Handle], time: Duration) -> Result<Vec<usize>> {
+    pub(crate) fn complete_some(&self, handles: &[Handle], time: Duration) -> Result<Vec<usize>> {
         let numbers = handles.iter().map(|handle| self.check_handle(*handle)).collect::<Result<Vec<_>>>()?;
         if numbers.is_empty() {
             return Ok(Vec::new());
@@ -110,13 +67,8 @@ impl Worker {
         })
     }
 
-    /// Waits until all of some operations have ended, whether or not those between them have. Waits
-    /// for at most `time`.
-    ///
-    /// # Errors
-    /// As [`complete`](Self::complete), for these operations alone.
     #[track_caller]
-    pub fn complete_all(&self, handles: &[Handle], time: Duration) -> Result<()> {
+    pub(crate) fn complete_all(&self, handles: &[Handle], time: Duration) -> Result<()> {
         let numbers = handles.iter().map(|handle| self.check_handle(*handle)).collect::<Result<Vec<_>>>()?;
         self.wait_until(COMPLETING, time, |worker| {
             let ended = worker.look_at(|orders| numbers.iter().all(|number| !orders.is_under_way(*number)));
@@ -125,15 +77,8 @@ impl Worker {
         self.tell_failure(|entry| numbers.contains(&entry), None)
     }
 
-    /// Waits until all operations of this worker that access memory of a process have ended. Waits
-    /// at most for the job's deadline.
-    ///
-    /// OpenSHMEM's `quiet`, for one process.
-    ///
-    /// # Errors
-    /// As [`complete`](Self::complete), for these operations alone.
     #[track_caller]
-    pub fn flush_peer(&self, peer: ProcessId) -> Result<()> {
+    pub(crate) fn flush_peer(&self, peer: ProcessId) -> Result<()> {
         if self.none_is_open() {
             return Ok(());
         }
@@ -142,31 +87,16 @@ impl Worker {
         self.tell_failure(|_| true, Some(peer))
     }
 
-    /// Waits until all operations of this worker have ended. Waits at most for the job's deadline.
-    ///
-    /// OpenSHMEM's `quiet`, UPC's `upc_fence`.
-    ///
-    /// # Errors
-    /// As [`complete`](Self::complete).
     #[track_caller]
-    pub fn flush_all(&self) -> Result<()> {
+    pub(crate) fn flush_all(&self) -> Result<()> {
         if self.none_is_open() { Ok(()) } else { self.complete_slowly(u64::MAX, self.default_deadline()) }
     }
 
-    /// Orders operations on the memory of a process: those that this worker starts from now on
-    /// start after those that it has started before. Does not wait.
-    ///
-    /// It applies to operations that are *started*, of any order. An access that returns its result
-    /// ([`GlobalPtr::put`](crate::GlobalPtr::put) and the like) is made at once: call
-    /// [`flush_peer`](Self::flush_peer) before it.
-    ///
-    /// OpenSHMEM's `fence`.
-    pub fn fence_peer(&self, peer: ProcessId) {
+    pub(crate) fn fence_peer(&self, peer: ProcessId) {
         self.fence(Some(peer));
     }
 
-    /// As [`fence_peer`](Self::fence_peer), for every process by itself.
-    pub fn fence_all(&self) {
+    pub(crate) fn fence_all(&self) {
         self.fence(None);
     }
 
@@ -179,11 +109,7 @@ impl Worker {
         self.started_operations().set_fenced(true);
     }
 
-    /// Returns a future of the end of an operation and of all before it.
-    ///
-    /// The future completes when threads of this process make progress, as
-    /// [`block_on`](Self::block_on) does.
-    pub fn completion(&self, handle: Handle) -> Completing<'_> {
+    pub(crate) fn completion(&self, handle: Handle) -> Completing<'_> {
         Completing { worker: self, handle }
     }
 
@@ -259,7 +185,7 @@ impl Worker {
     }
 }
 
-/// The end of an operation: [`Worker::completion`].
+/// The end of an operation: [`Worker::completion`](crate::MoveMemory::completion).
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Completing<'w> {

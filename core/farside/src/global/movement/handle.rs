@@ -7,8 +7,8 @@ use farside_fabric::WorkerId;
 /// The name of an operation that a worker has started: a plain value, which may be copied, kept and
 /// dropped.
 ///
-/// The operations of a worker have increasing numbers. [`complete`](crate::Worker::complete) waits
-/// for all up to one.
+/// The operations of a worker have increasing numbers. [`complete`](crate::MoveMemory::complete)
+/// waits for all up to one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle {
     pub(super) worker: WorkerId,

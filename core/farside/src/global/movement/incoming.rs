@@ -47,7 +47,7 @@ impl<T: OperationValue> Incoming<T> {
     /// result.
     ///
     /// # Errors
-    /// Those of [`Worker::complete`], for this operation alone;
+    /// Those of [`Worker::complete`](crate::MoveMemory::complete), for this operation alone;
     /// [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `Told` if its failure
     /// was returned before.
     pub fn take(self, me: &Worker) -> Result<T> {

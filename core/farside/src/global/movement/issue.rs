@@ -53,46 +53,15 @@ impl Started {
 }
 
 impl Worker {
-    /// Starts a copy of bytes from any place to any other: of this process, of another, or, as a
-    /// third party, from one process to another.
-    ///
-    /// ```no_run
-    /// # use farside::prelude::*;
-    /// # use farside::{GlobalAddress, Order};
-    /// # fn example(
-    /// #     me: &Worker,
-    /// #     block: GlobalAddress,
-    /// #     flag: GlobalAddress,
-    /// # ) -> farside::Result<()> {
-    /// let there = GlobalAddress::starter(ProcessId::new(2), 0);
-    /// let copied = me.copy(there, block, 1024, Order::None)?;
-    /// // The flag is not seen before the block.
-    /// let told = me.start_put(flag, &1_u64.to_le_bytes(), Order::After(copied))?;
-    /// me.complete(told)
-    /// # }
-    /// ```
-    ///
-    /// *Completion*: when [`complete`](Self::complete) has returned, the source may change, and the
-    /// copy is visible to any worker that learns of it.
-    ///
-    /// *Cost*: a copy by the caller if both places are mapped here and nothing is to be waited for.
-    /// Otherwise puts or gets, if one of the places is mapped. If neither is, a command to the
-    /// service thread of the process that owns the source, which puts the bytes; no worker is
-    /// needed there. Large copies are made in pieces of 512 KiB, of which four are under way. The
-    /// first use of a region asks its owner's service thread for it.
-    ///
-    /// ACP's `acp_copy`.
-    ///
-    /// # Errors
-    /// [`GlobalError::Address`](crate::global::GlobalError::Address) and [`Error::PeerLost`] as for
-    /// [`GlobalPtr::put`]. [`GlobalError::Movement`](crate::global::GlobalError::Movement) with
-    /// `Overlap` if the two places have bytes in common, `Foreign` and `NeverStarted` for the
-    /// handle in `order`, and `TooMany`. [`Error::Deadline`] if 256 operations of this worker are
-    /// open and none ends ([`Error::InHandler`] in a handler). Nothing was started then. Later
-    /// failures are reported when the operation is completed.
     #[inline]
     #[track_caller]
-    pub fn copy(&self, target: GlobalAddress, source: GlobalAddress, bytes: u64, order: Order) -> Result<Handle> {
+    pub(crate) fn copy(
+        &self,
+        target: GlobalAddress,
+        source: GlobalAddress,
+        bytes: u64,
+        order: Order,
+    ) -> Result<Handle> {
         if self.may_start_at_once(order)
             && let Ok(length) = usize::try_from(bytes)
             && !target.overlaps(bytes, source, bytes)
@@ -131,20 +100,9 @@ impl Worker {
         Ok(self.start(draft, order).handle())
     }
 
-    /// Starts a put of a few bytes, which the call copies.
-    ///
-    /// *Cost*: a store if the place is mapped here and nothing is to be waited for; otherwise a put
-    /// and two allocations for copies of the bytes, one kept by the operation and one by the
-    /// fabric. If it is ordered after an operation that another process executes, it is sent there,
-    /// and waits there.
-    ///
-    /// # Errors
-    /// Those of [`copy`](Self::copy);
-    /// [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `TooLong` for more than
-    /// 64 bytes.
     #[inline]
     #[track_caller]
-    pub fn start_put(&self, target: GlobalAddress, data: &[u8], order: Order) -> Result<Handle> {
+    pub(crate) fn start_put(&self, target: GlobalAddress, data: &[u8], order: Order) -> Result<Handle> {
         if data.len() <= PUT_BYTES_MAX
             && self.may_start_at_once(order)
             && let Some(to) = self.mapped(target, data.len())
@@ -180,17 +138,8 @@ impl Worker {
         Ok(self.start(draft, order).handle())
     }
 
-    /// Starts a put of the bytes of a buffer, which is handed over and returned when they are
-    /// there.
-    ///
-    /// *Cost*: a copy if the place is mapped here and nothing is to be waited for; otherwise a put
-    /// from the buffer itself. More than 64 MiB take puts of 512 KiB, four at a time, and a copy of
-    /// the bytes for them.
-    ///
-    /// # Errors
-    /// Those of [`copy`](Self::copy), with the buffer.
     #[track_caller]
-    pub fn start_put_owned(
+    pub(crate) fn start_put_owned(
         &self,
         target: GlobalAddress,
         buffer: Vec<u8>,
@@ -199,17 +148,8 @@ impl Worker {
         self.start_with_buffer(target, buffer, order, AccessKind::Write, |target, data| Work::Put { target, data })
     }
 
-    /// Starts a get of as many bytes as a buffer has. The buffer is handed over and returned with
-    /// them.
-    ///
-    /// *Cost*: a copy if the place is mapped here and nothing is to be waited for; otherwise a get
-    /// into the buffer itself. More than 64 MiB take gets of 512 KiB, four at a time, that are
-    /// copied into it.
-    ///
-    /// # Errors
-    /// Those of [`copy`](Self::copy), with the buffer.
     #[track_caller]
-    pub fn start_get(
+    pub(crate) fn start_get(
         &self,
         source: GlobalAddress,
         buffer: Vec<u8>,
@@ -240,16 +180,8 @@ impl Worker {
         }
     }
 
-    /// Starts an atomic change of a word, whose result is the earlier value. Drop the result if you
-    /// do not need it.
-    ///
-    /// *Cost*: a read-modify-write instruction if the word is mapped here and nothing is to be
-    /// waited for.
-    ///
-    /// # Errors
-    /// Those of [`copy`](Self::copy).
     #[track_caller]
-    pub fn start_change<W: Unsigned>(
+    pub(crate) fn start_change<W: Unsigned>(
         &self,
         word: GlobalPtr<W>,
         change: AtomicChange<W>,
@@ -268,16 +200,8 @@ impl Worker {
         Ok(self.start_bringing(draft, order))
     }
 
-    /// Starts an atomic change of a word that stores the earlier value at a place of this process.
-    ///
-    /// ACP's atomics.
-    ///
-    /// # Errors
-    /// Those of [`copy`](Self::copy), for both places;
-    /// [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `NotOwn` if `old` is of
-    /// another process.
     #[track_caller]
-    pub fn change_into<W: Unsigned>(
+    pub(crate) fn change_into<W: Unsigned>(
         &self,
         old: GlobalPtr<W>,
         word: GlobalPtr<W>,

@@ -97,7 +97,7 @@ impl World {
             orders: Orders::default(),
             executors: OTHERS.map(executor).into(),
             here: Vec::new(),
-            now: Instant::now(),
+            now: farside_testbed::deadline(),
             last: 0,
             fails: BTreeSet::new(),
             after: HashMap::new(),
@@ -323,7 +323,7 @@ fn commands_are_held_and_refused() {
 #[test]
 fn requests_to_lost_processes_fail() {
     let mut orders: Orders<u64> = Orders::default();
-    let now = Instant::now();
+    let now = farside_testbed::deadline();
     let touched = [Some(OTHERS[0]), None];
     for number in 1..=3 {
         let place = if number == 3 { Place::Here } else { Place::At(OTHERS[0]) };

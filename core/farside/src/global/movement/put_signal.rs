@@ -15,46 +15,8 @@ use crate::runtime::observer::{AccessKind, Part, Touch};
 use crate::runtime::worker::Worker;
 
 impl Worker {
-    /// Starts a put of the bytes of a buffer, followed by a signal that they are there, as
-    /// [`put_signal`](Self::put_signal); but does not wait for either. The buffer is handed over
-    /// and returned. A worker that finds the signal in its word sees the bytes.
-    ///
-    /// ```no_run
-    /// # use farside::prelude::*;
-    /// # use farside::{GlobalAddress, GlobalPtr, Order, Signal};
-    /// # fn example(
-    /// #     me: &Worker,
-    /// #     there: GlobalAddress,
-    /// #     flag: GlobalPtr<u64>,
-    /// #     mut row: Vec<u8>,
-    /// # ) -> farside::Result<()> {
-    /// for step in 1..=10 {
-    ///     let sent = me.start_put_signal(there, row, flag, Signal::Set(step), Order::None);
-    ///     let sent = sent.map_err(|refused| refused.error)?;
-    ///     // Compute meanwhile.
-    ///     row = sent.take(me)?;
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// It is one operation: an operation that is ordered after it begins when the signal was given,
-    /// and a fence for the process of the data or of the signal applies to all of it.
-    ///
-    /// *Completion*: when it has ended, data and signal are visible to all.
-    ///
-    /// *Cost*: that of [`put_signal`](Self::put_signal) if everything is mapped here and nothing is
-    /// to be waited for. Otherwise data for the process of the signal travels in one message with
-    /// it, up to the same size. More data is put as by [`start_put_owned`](Self::start_put_owned),
-    /// and the signal is requested when that has ended. This process's service thread does so while
-    /// the worker computes.
-    ///
-    /// # Errors
-    /// Those of [`copy`](Self::copy) and [`put_signal`](Self::put_signal), with the buffer. Nothing
-    /// was started then. If it fails later, the signal was not given, unless the answer was lost
-    /// with the process or did not arrive in time.
     #[track_caller]
-    pub fn start_put_signal(
+    pub(crate) fn start_put_signal(
         &self,
         address: GlobalAddress,
         buffer: Vec<u8>,

@@ -67,24 +67,11 @@ pub struct GlobalArray<T> {
 }
 
 impl Worker {
-    /// Makes an array of `length` values, of which each worker has a block:
-    /// [`global_array_as`](Self::global_array_as) with [`Distribution::BLOCK`].
-    ///
-    /// # Errors
-    /// Those of [`global_array_as`](Self::global_array_as).
-    pub fn global_array<T: Pod>(&self, length: usize) -> Result<GlobalArray<T>> {
+    pub(crate) fn global_array<T: Pod>(&self, length: usize) -> Result<GlobalArray<T>> {
         self.global_array_as(length, Distribution::BLOCK)
     }
 
-    /// Makes an array of `length` values, zero at first. All workers call this, in the same order
-    /// as other collectives and with the same arguments. Each process provides the memory of its
-    /// parts.
-    ///
-    /// *Cost*: that of [`symmetric`](Self::symmetric).
-    ///
-    /// # Errors
-    /// Those of [`symmetric`](Self::symmetric).
-    pub fn global_array_as<T: Pod>(&self, length: usize, distribution: Distribution) -> Result<GlobalArray<T>> {
+    pub(crate) fn global_array_as<T: Pod>(&self, length: usize, distribution: Distribution) -> Result<GlobalArray<T>> {
         let per_process = if distribution.is_over_processes { 1 } else { u64::from(self.threads_per_process()) };
         let layout =
             Layout::new(length as u64, distribution.block as u64, per_process * u64::from(self.process_count()));

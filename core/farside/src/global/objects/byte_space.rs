@@ -43,19 +43,7 @@ pub struct ByteSpace {
 }
 
 impl Worker {
-    /// Makes a byte space of `slices` slices of `slice_bytes` bytes each, in as many processes from
-    /// `first` on. All workers call this, in the same order as other collectives and with the same
-    /// arguments.
-    ///
-    /// *Cost*: that of [`symmetric`](Self::symmetric).
-    ///
-    /// ACP's `acp_create_ws` and `acp_setparams_ws`.
-    ///
-    /// # Errors
-    /// [`ObjectError::TooManySlices`] if there are too few processes from `first` on (ACP ends the
-    /// program then); [`ObjectError::TooLong`] if a slice has 256 GiB or more; those of
-    /// [`symmetric`](Self::symmetric).
-    pub fn byte_space(&self, first: ProcessId, slices: u32, slice_bytes: u64) -> Result<ByteSpace> {
+    pub(crate) fn byte_space(&self, first: ProcessId, slices: u32, slice_bytes: u64) -> Result<ByteSpace> {
         let first = first.number();
         let processes = self.process_count();
         let parts = match first.checked_add(slices).filter(|end| *end <= processes) {

@@ -6,7 +6,7 @@ use crate::runtime::worker::Worker;
 /// Proof that the memory that is read with it is not written. While it exists, a
 /// [`RacySlice`](super::RacySlice) may be read as a slice.
 ///
-/// [`Worker::read_epoch`] makes it.
+/// [`Worker::read_epoch`](crate::Worker::read_epoch) makes it.
 #[derive(Debug)]
 pub struct ReadEpoch(());
 

@@ -15,6 +15,7 @@ use crate::runtime::observer::{AccessKind, Touch};
 /// between.
 ///
 /// ```
+/// # use farside::prelude::*;
 /// # farside::simulate(3, 1, 1, |me| {
 /// let counters = me.global_array::<u64>(3 * 10)?;
 /// // Each worker counts in its own part and in that of its neighbor.

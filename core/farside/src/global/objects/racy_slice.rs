@@ -16,9 +16,9 @@ use crate::runtime::observer::{AccessKind, Touch, Watched};
 /// [`ReadEpoch`].
 ///
 /// A value of 1, 2, 4 or 8 bytes at a multiple of its size is read whole, unless the memory is
-/// private and others put there ([`Worker::register`](crate::Worker::register)). Any other value
-/// that others write meanwhile may be torn. Accesses are not ordered: use barriers, or words that
-/// are changed atomically, here by a slice of [words](crate::global::Word), and anywhere by a
+/// private and others put there ([`Worker::register`](crate::RegisterMemory::register)). Any other
+/// value that others write meanwhile may be torn. Accesses are not ordered: use barriers, or words
+/// that are changed atomically, here by a slice of [words](crate::global::Word), and anywhere by a
 /// [`GlobalPtr`](crate::GlobalPtr).
 ///
 /// A job that [checks its accesses](crate::Job::check_accesses) checks those of its workers by such

@@ -43,23 +43,7 @@ pub struct Symmetric<T> {
 }
 
 impl Worker {
-    /// Allocates memory for `length` values in every process, zero at first. All workers call this,
-    /// in the same order as other collectives and with the same length; one worker of each process
-    /// allocates.
-    ///
-    /// *Cost*: a local allocation, and an [`all_reduce`](Self::all_reduce). The pieces have the
-    /// same place in all processes if these have made the same allocations before. Otherwise every
-    /// process learns the places and keeps a table: 8 bytes per process.
-    ///
-    /// OpenSHMEM's `shmem_calloc`.
-    ///
-    /// # Errors
-    /// The same at all workers: [`MemoryError::Refused`](crate::memory::MemoryError::Refused) if a
-    /// process has no memory left,
-    /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress), [`ObjectError::TooLong`],
-    /// [`ObjectError::Unequal`]. Memory that other processes got is freed then. Also those of
-    /// [`barrier`](Self::barrier), after which memory is kept until the job ends.
-    pub fn symmetric<T: Pod>(&self, length: usize) -> Result<Symmetric<T>> {
+    pub(crate) fn symmetric<T: Pod>(&self, length: usize) -> Result<Symmetric<T>> {
         let processes = 0..self.process_count();
         // At least one byte: also an empty object has a place, and its addresses can be used like
         // any others.

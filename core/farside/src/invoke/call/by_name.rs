@@ -66,19 +66,12 @@ impl<'w, S: Sends<'w>> To<'w, S> {
 }
 
 impl Worker {
-    /// Whether the process of a worker runs the same binary as this one, so that closures and
-    /// function pointers can be called there. `false` for a worker that does not exist.
-    pub fn runs_same_binary(&self, worker: WorkerId) -> bool {
+    pub(crate) fn runs_same_binary(&self, worker: WorkerId) -> bool {
         self.process_handle().place_of(worker).is_some_and(|(process, _)| self.process_handle().is_alike(process))
     }
 
-    /// Runs a function on another worker that is registered there by its name; see
-    /// [`To::call_named`].
-    ///
-    /// # Errors
-    /// Those of [`To::call_named`].
     #[track_caller]
-    pub fn call_named<A: Wire, R: Wire>(
+    pub(crate) fn call_named<A: Wire, R: Wire>(
         &self,
         to: WorkerId,
         function: Named<A, R>,
@@ -87,13 +80,8 @@ impl Worker {
         self.to(to).call_named(function, arguments)
     }
 
-    /// Runs a named function on another worker and returns its result; see
-    /// [`To::call_named_return`].
-    ///
-    /// # Errors
-    /// Those of [`To::call_named_return`].
     #[track_caller]
-    pub fn call_named_return<A: Wire, R: Wire>(
+    pub(crate) fn call_named_return<A: Wire, R: Wire>(
         &self,
         to: WorkerId,
         function: Named<A, R>,

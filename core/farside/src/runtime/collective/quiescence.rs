@@ -122,8 +122,8 @@ impl Worker {
     /// that has not: [`superstep`](Self::superstep) keeps phases apart.
     ///
     /// The counts include calls to and from every worker, so `quiesce` is one of all workers, and
-    /// returns [`Error::PeerLost`] after a loss. Workers that [go on](Self::go_on) with the
-    /// survivors count the calls among these.
+    /// returns [`Error::PeerLost`] after a loss. Workers that [go on](crate::Losses::go_on) with
+    /// the survivors count the calls among these.
     ///
     /// *Cost*: two or more times that of [`all_reduce`](Self::all_reduce).
     ///

@@ -16,7 +16,8 @@ use crate::runtime::slots::Numbers;
 use crate::runtime::worker::Worker;
 use crate::wire;
 
-/// Some workers of a job, in an order: [`Worker::team`], [`Worker::split`], [`Worker::survivors`].
+/// Some workers of a job, in an order: [`Worker::team`], [`Worker::split`],
+/// [`Worker::survivors`](crate::Losses::survivors).
 ///
 /// All collectives of a [`Worker`] exist on a team, too, with the worker as first argument. All
 /// members of the team call them, in the same order. Other workers take no part. Teams do not
@@ -24,8 +25,8 @@ use crate::wire;
 ///
 /// A collective on a team fails with [`Error::PeerLost`] if a member is lost, and not if another
 /// worker is. Teams have no `survivors` of their own: after such a loss, all workers that are left
-/// call [`Worker::survivors`], and [split](Self::split) that team. [`Worker::go_on`] makes the team
-/// of the survivors that of all collectives.
+/// call [`Worker::survivors`](crate::Losses::survivors), and [split](Self::split) that team.
+/// [`Worker::go_on`](crate::Losses::go_on) makes the team of the survivors that of all collectives.
 ///
 /// ```
 /// # use farside::prelude::*;
@@ -138,50 +139,7 @@ impl Worker {
         Team::of_list(self, LISTED, members.into_iter().collect())
     }
 
-    /// Waits until all workers that are not lost have called this, and returns the team of these
-    /// workers, in their order. After a loss, a program goes on with the collectives of this team.
-    ///
-    /// The survivors agree: all of them return with the same team, or with an error. If another
-    /// process is lost meanwhile, they agree on the rest. A process may be lost at the very end,
-    /// when some workers have returned and others have not. Then the team that some have got is of
-    /// no more use: its collectives return [`Error::PeerLost`], and these workers call this again.
-    /// The others wait for them here. So call this in the loop that handles [`Error::PeerLost`].
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use farside::prelude::*;
-    /// # use farside::{Error, Simulation};
-    /// let (victim, after) = (ProcessId::new(2), Duration::from_micros(300));
-    /// let simulation = Simulation::new(4, 1, 7).kill(victim, after);
-    /// let simulated = simulation.run(|me| {
-    ///     let mut team = me.survivors()?;
-    ///     let mut steps = 0_u64;
-    ///     while steps < 100 {
-    ///         me.charge(Duration::from_micros(10)); // the work of a step
-    ///         // All members go on from the same step: the earliest that one of them has reached.
-    ///         match team.all_reduce(me, steps, u64::min) {
-    ///             Ok(earliest) => steps = earliest + 1,
-    ///             Err(Error::PeerLost { .. }) => team = me.survivors()?,
-    ///             Err(other) => return Err(other),
-    ///         }
-    ///     }
-    ///     assert_eq!(team.members().len(), 3);
-    ///     Ok(())
-    /// })?;
-    /// assert_eq!(simulated.verdict.unwrap_err().to_string(), "process 2 was killed by signal 9");
-    /// # Ok::<(), farside::Error>(())
-    /// ```
-    ///
-    /// *Cost*: a [`barrier`](Self::barrier) among the survivors, and another one for each loss.
-    ///
-    /// # Errors
-    /// [`Error::CollectiveMismatch`] if a worker never comes, because its body has returned. That
-    /// also happens if a process is lost during the last collective of a program.
-    /// [`Error::Deadline`] if a worker does not come, or if the job's coordinator does not confirm
-    /// a loss: a network that is cut in two must not make two teams. That error is final: the
-    /// worker must not call this again, because others may have returned with a team that includes
-    /// it. [`Error::InHandler`]; [`Error::JobEnded`].
-    pub fn survivors(&self) -> Result<Team> {
+    pub(crate) fn survivors(&self) -> Result<Team> {
         let time = self.default_deadline();
         loop {
             let process = self.process_handle();
@@ -205,48 +163,7 @@ impl Worker {
         }
     }
 
-    /// Goes on among the [survivors](Self::survivors) of a loss: from now on, the collectives of
-    /// this worker are those of their team. So is everything that is made of collectives:
-    /// [`quiesce`](Self::quiesce), which counts the calls among these workers;
-    /// [`PerWorker`](crate::PerWorker) and [`Dist`](crate::Dist); containers. Where a collective
-    /// speaks of all workers, it then means these. All workers that are left call this. Calls,
-    /// pointers and handles stay as they were.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use farside::prelude::*;
-    /// # use farside::{Error, Simulation};
-    /// # let (victim, after) = (ProcessId::new(0), Duration::from_micros(300));
-    /// # let simulation = Simulation::new(3, 1, 7).kill(victim, after);
-    /// # let simulated = simulation.run(|me| {
-    /// # me.charge(Duration::from_micros(500));
-    /// let sum = loop {
-    ///     match me.all_reduce(me.id().number(), |a, b| a + b) {
-    ///         Err(Error::PeerLost { .. }) => me.go_on()?,
-    ///         other => break other?,
-    ///     }
-    /// };
-    /// assert_eq!(sum, 1 + 2);
-    /// assert_eq!(me.remaining_workers().len(), 2);
-    /// # Ok(())
-    /// # })?;
-    /// # assert!(simulated.verdict.is_err());
-    /// # Ok::<(), farside::Error>(())
-    /// ```
-    ///
-    /// Errors of other operations may name a process that was left behind before, on one worker
-    /// alone: none of the [`remaining_workers`](Self::remaining_workers) belongs to it then, and
-    /// there is nothing to agree on.
-    ///
-    /// After another loss, collectives return [`Error::PeerLost`] until the workers that are left
-    /// call this again. Roots must be among them. Arrays and other memory that is spread over all
-    /// processes can be used, as far as they are not lost, but neither made nor freed.
-    ///
-    /// *Cost*: that of [`survivors`](Self::survivors), and an [`all_reduce`](Self::all_reduce).
-    ///
-    /// # Errors
-    /// Those of [`survivors`](Self::survivors). This worker's collectives then stay as they were.
-    pub fn go_on(&self) -> Result<()> {
+    pub(crate) fn go_on(&self) -> Result<()> {
         loop {
             let team = self.survivors()?;
             // After a loss, workers may have stopped at different collectives, and have made
@@ -266,10 +183,7 @@ impl Worker {
         }
     }
 
-    /// Returns the workers that take part in this worker's collectives, in their order: all, or
-    /// those with which it [goes on](Self::go_on) after a loss. Whatever a collective returns
-    /// by worker has this order.
-    pub fn remaining_workers(&self) -> Vec<WorkerId> {
+    pub(crate) fn remaining_workers(&self) -> Vec<WorkerId> {
         self.remaining().map_or_else(|| self.workers().collect(), |team| team.members().to_vec())
     }
 

@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_loss_explains_those_that_follow_at_once() {
-        let (recent, begin) = (RecentLoss::default(), Instant::now());
+        let (recent, begin) = (RecentLoss::default(), farside_testbed::deadline());
         let loss = |process| Loss::of(ProcessId::new(process), "as planned");
         let root = |time| recent.at(begin + time).map(|loss| loss.root.number());
         assert_eq!(root(Duration::ZERO), None);

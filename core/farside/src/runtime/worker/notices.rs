@@ -25,24 +25,7 @@ impl fmt::Debug for LossHook {
 }
 
 impl Worker {
-    /// Registers `hook` to run on this worker for every process that is lost from now on.
-    ///
-    /// It runs after the last call of that process has run here, so that nothing of that process
-    /// follows it. It runs inside waits and [`progress`](Self::progress), and must not wait itself.
-    /// It stays registered until the job ends: a library registers one for all its objects.
-    ///
-    /// ```
-    /// use std::cell::Cell;
-    /// use std::rc::Rc;
-    ///
-    /// # farside::simulate(2, 1, 1, |me| {
-    /// let losses = Rc::new(Cell::new(0));
-    /// let counted = losses.clone();
-    /// me.when_lost(move |_, _| counted.set(counted.get() + 1));
-    /// # me.barrier()
-    /// # }).unwrap();
-    /// ```
-    pub fn when_lost(&self, hook: impl Fn(&Worker, ProcessId) + 'static) {
+    pub(crate) fn when_lost(&self, hook: impl Fn(&Worker, ProcessId) + 'static) {
         self.loss_hooks.borrow_mut().push(LossHook(Rc::new(hook)));
     }
 

@@ -8,37 +8,17 @@ use crate::invoke::outbox::SendCounters;
 use farside_launch::ring_options::RingOptions;
 
 impl Worker {
-    /// Sets up the ring to a worker and waits until it is ready, for at most the job's deadline.
-    /// This is optional: the first call sets the ring up in the background. But then that call
-    /// takes longer to arrive.
-    ///
-    /// # Errors
-    /// [`Error::PeerLost`], [`Error::UnknownWorker`], [`Error::Deadline`], and those of
-    /// [`progress`](Self::progress).
-    pub fn setup(&self, to: WorkerId) -> Result<()> {
+    pub(crate) fn setup(&self, to: WorkerId) -> Result<()> {
         self.begin_setup(to)?;
         self.wait_for_way(to)
     }
 
-    /// Sets up the rings to all workers of the job, as [`setup`](Self::setup) does for one.
-    ///
-    /// *Cost*: memory for a ring at each of them.
-    ///
-    /// # Errors
-    /// Those of [`setup`](Self::setup).
-    pub fn setup_all(&self) -> Result<()> {
+    pub(crate) fn setup_all(&self) -> Result<()> {
         self.workers().try_for_each(|to| self.begin_setup(to))?;
         self.workers().try_for_each(|to| self.wait_for_way(to))
     }
 
-    /// Sets up a ring as [`setup`](Self::setup) does, with options that differ from [those of the
-    /// job](crate::Job::ring). Call it before the first call to that worker or after a
-    /// [`shutdown`](Self::shutdown). The options also hold for later rings to it.
-    ///
-    /// # Errors
-    /// [`LaunchError::RingOptions`](crate::LaunchError::RingOptions) if the options are invalid or
-    /// the ring exists already; otherwise those of [`setup`](Self::setup).
-    pub fn setup_with(&self, to: WorkerId, options: RingOptions) -> Result<()> {
+    pub(crate) fn setup_with(&self, to: WorkerId, options: RingOptions) -> Result<()> {
         options.check(self.process_handle().settings().ring_cap_bytes)?;
         self.outbox(to).ok_or_else(|| self.unknown(to))?.choose(options)?;
         self.setup(to)
@@ -58,15 +38,7 @@ impl Worker {
         self.check_peer(to)
     }
 
-    /// Shuts down the ring to a worker. All earlier calls run there, and then both sides return the
-    /// ring's memory. Waits until that is done, for at most the job's deadline. The next call sets
-    /// up a new ring.
-    ///
-    /// # Errors
-    /// [`Error::PeerLost`], [`Error::UnknownWorker`], [`Error::InHandler`], and those of
-    /// [`progress`](Self::progress). [`Error::Deadline`] if the other worker made no progress in
-    /// time; the ring is shut down all the same once it does.
-    pub fn shutdown(&self, to: WorkerId) -> Result<()> {
+    pub(crate) fn shutdown(&self, to: WorkerId) -> Result<()> {
         if self.outbox_cell(to).is_none() {
             return Err(self.unknown(to));
         }
@@ -78,11 +50,7 @@ impl Worker {
         self.check_peer(to)
     }
 
-    /// Shuts down the rings to all workers, as [`shutdown`](Self::shutdown) does for one.
-    ///
-    /// # Errors
-    /// The first error of [`shutdown`](Self::shutdown), after all rings that can be shut down are.
-    pub fn shutdown_all(&self) -> Result<()> {
+    pub(crate) fn shutdown_all(&self) -> Result<()> {
         let used = self.outboxes.iter().zip(0..).filter(|(outbox, _)| outbox.get().is_some());
         let mut outcome = Ok(());
         for (_, to) in used {
@@ -91,12 +59,8 @@ impl Worker {
         outcome
     }
 
-    /// Returns counters of what was sent to one worker so far.
-    ///
-    /// # Panics
-    /// If there is no such worker.
     #[track_caller]
-    pub fn counters_to(&self, to: WorkerId) -> SendCounters {
+    pub(crate) fn counters_to(&self, to: WorkerId) -> SendCounters {
         let outbox = self.outboxes.get(to.index()).expect("the worker belongs to this job");
         outbox.get().map_or_else(SendCounters::default, |outbox| outbox.borrow().counters())
     }

@@ -325,7 +325,7 @@ mod tests {
         fn a_table_does_what_the_queue_of_all_wishes_says(events in prop::collection::vec(event(), 1..120)) {
             let mut table = Table::<LockRequest>::default();
             let mut oracle = Oracle::default();
-            let mut now = Instant::now();
+            let mut now = farside_testbed::deadline();
             let mut made: Vec<Known> = Vec::new();
             for (number, event) in (0..).zip(events) {
                 now += Duration::from_millis(1);
@@ -412,7 +412,7 @@ mod tests {
     #[test]
     fn the_sharers_of_a_lock_are_limited() {
         let mut table = Table::default();
-        let now = Instant::now();
+        let now = farside_testbed::deadline();
         let request = |number| LockRequest { worker: WorkerId::new(0), number };
         for number in 0..LOCKS_MAX as u64 {
             assert_eq!(table.try_grant("book", request(number), Mode::Shared, now), Some(1));
@@ -427,7 +427,7 @@ mod tests {
     #[test]
     fn a_full_table_refuses_and_gives_the_reply_back() {
         let mut table = Table::default();
-        let now = Instant::now();
+        let now = farside_testbed::deadline();
         let request = |number| LockRequest { worker: WorkerId::new(0), number };
         for number in 0..LOCKS_MAX as u64 {
             assert!(table.try_grant(&number.to_string(), request(number), Mode::Alone, now).is_some());

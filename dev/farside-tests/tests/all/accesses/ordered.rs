@@ -342,9 +342,13 @@ fn pass_by_processes() {
     by_processes("accesses::ordered::pass_by_processes", "shm", 3, 2, all);
 }
 
-#[test]
-fn pass_over_libfabric() {
-    by_processes("accesses::ordered::pass_over_libfabric", "ofi:tcp", 3, 1, all);
+mod deep {
+    use super::*;
+
+    #[test]
+    fn pass_over_libfabric() {
+        by_processes("accesses::ordered::deep::pass_over_libfabric", "ofi:tcp", 3, 1, all);
+    }
 }
 
 #[test]

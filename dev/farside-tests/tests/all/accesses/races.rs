@@ -189,9 +189,13 @@ fn are_found_by_processes() {
     by_processes("accesses::races::are_found_by_processes", "shm", 3, 1, all);
 }
 
-#[test]
-fn are_found_over_libfabric() {
-    by_processes("accesses::races::are_found_over_libfabric", "ofi:tcp", 3, 1, all);
+mod deep {
+    use super::*;
+
+    #[test]
+    fn are_found_over_libfabric() {
+        by_processes("accesses::races::deep::are_found_over_libfabric", "ofi:tcp", 3, 1, all);
+    }
 }
 
 #[test]

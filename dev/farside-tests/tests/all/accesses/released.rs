@@ -142,9 +142,13 @@ fn is_found_by_processes() {
     by_processes("accesses::released::is_found_by_processes", "shm", 3, 1, all);
 }
 
-#[test]
-fn is_found_over_libfabric() {
-    by_processes("accesses::released::is_found_over_libfabric", "ofi:tcp", 3, 1, all);
+mod deep {
+    use super::*;
+
+    #[test]
+    fn is_found_over_libfabric() {
+        by_processes("accesses::released::deep::is_found_over_libfabric", "ofi:tcp", 3, 1, all);
+    }
 }
 
 #[test]

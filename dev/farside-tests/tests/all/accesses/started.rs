@@ -113,9 +113,13 @@ fn are_protected_by_processes() {
     by_processes("accesses::started::are_protected_by_processes", "shm", 3, 1, all);
 }
 
-#[test]
-fn are_protected_over_libfabric() {
-    by_processes("accesses::started::are_protected_over_libfabric", "ofi:tcp", 3, 1, all);
+mod deep {
+    use super::*;
+
+    #[test]
+    fn are_protected_over_libfabric() {
+        by_processes("accesses::started::deep::are_protected_over_libfabric", "ofi:tcp", 3, 1, all);
+    }
 }
 
 #[test]

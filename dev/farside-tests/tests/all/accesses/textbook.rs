@@ -19,10 +19,10 @@ type Memory = Symmetric<u64>;
 /// An access to the first value of the owner's part. Returns the message of a conflict.
 type Deed = fn(&Worker, &Memory) -> Option<String>;
 
-/// What workers do between two accesses.
+/// The work of workers between two accesses.
 type Between = fn(&Worker, &Tools) -> Result<()>;
 
-/// What workers meet by.
+/// The means by which workers meet.
 struct Tools {
     blind: Blind,
     flag: PerWorker<Cell<u64>>,

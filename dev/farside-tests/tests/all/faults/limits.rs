@@ -203,8 +203,8 @@ fn every_wait_ends_at_the_deadline() {
 mod timing {
     use super::*;
 
-    /// The deadline also bounds the start of the job and the attachment of a ring's memory, which take
-    /// a while on a busy machine.
+    /// The deadline also bounds the start of the job and the attachment of a ring's memory, which
+    /// take a while on a busy machine.
     #[test]
     fn every_wait_ends_at_the_deadline() {
         let test = "faults::limits::timing::every_wait_ends_at_the_deadline";

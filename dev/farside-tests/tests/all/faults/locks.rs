@@ -20,8 +20,8 @@ fn tell(me: &Worker, to: WorkerId, told: Told) -> Result<()> {
     Ok(me.call(to, told, |there, told| told.here(there).set(told.here(there).get() + 1))?)
 }
 
-/// Waits until a worker that has told this one before serves calls again, so that it has come to its
-/// next wait.
+/// Waits until a worker that has told this one before serves calls again, so that it has come to
+/// its next wait.
 fn see_it_wait(me: &Worker, worker: WorkerId) -> Result<()> {
     me.call_return(worker, (), |_, ()| ())?.wait()
 }

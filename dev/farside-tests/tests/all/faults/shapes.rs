@@ -171,8 +171,8 @@ fn the_workers_of_one_process_call_each_other(me: &Worker) -> Result<()> {
 mod timing {
     use super::*;
 
-    /// A worker that has returned from its body serves the others as long as they go on. The time in
-    /// which the job must become quiescent begins after that.
+    /// A worker that has returned from its body serves the others as long as they go on. The time
+    /// in which the job must become quiescent begins after that.
     #[test]
     fn a_worker_that_returns_early_still_serves() {
         let deadline = Duration::from_secs(2);

@@ -262,8 +262,8 @@ mod timing {
 
     const BYSTANDERS: &str = "faults::stop_points::timing::bystanders_do_not_wait_for_a_stopped_process";
 
-    /// Worker 0 gives the stopped process up after a tenth of the deadline, and answers others in half
-    /// of it.
+    /// Worker 0 gives the stopped process up after a tenth of the deadline, and answers others in
+    /// half of it.
     #[test]
     fn bystanders_do_not_wait_for_a_stopped_process() {
         let deadline = Duration::from_secs(20);

@@ -22,8 +22,8 @@ pub(crate) const VICTIM: u32 = 1;
 pub(crate) const THREADS: &str = "FARSIDE_TEST_THREADS";
 /// The variable that tells a program that process 1 is lost while the others are at work.
 pub(crate) const VICTIM_IS_LOST: &str = "FARSIDE_TEST_VICTIM_IS_LOST";
-/// Looks at the other processes while one is stopped. They should wait for it by then. The tests hold
-/// if they do not.
+/// Looks at the other processes while one is stopped. They should wait for it by then. The tests
+/// hold if they do not.
 const LOOKS_MAX: u32 = 50;
 /// Jobs of one test with stops that run at the same time, because they wait.
 const STOPS_AT_ONCE: usize = 3;

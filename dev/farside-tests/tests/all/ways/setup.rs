@@ -55,8 +55,8 @@ fn fill(me: &Worker, got: PerWorker<Cell<u64>>, chunks: u64) -> Result<u64> {
     let to = me.to(me.neighbor(1)).when_full(WhenFull::Fail);
     let (mut accepted, mut refused) = (0_u64, 0);
     let (end, other) = (me.now() + limit(), me.process_of(me.neighbor(1)));
-    // The answer to a request for more memory may take time. Whoever answers it answers later requests
-    // for memory after it, so a ring that grows too far has grown after some of these.
+    // The answer to a request for more memory may take time. Whoever answers it answers later
+    // requests for memory after it, so a ring that grows too far has grown after some of these.
     while refused < 10 || me.counters_to(me.neighbor(1)).chunks_grown < chunks {
         assert!(me.now() < end, "the ring does not grow");
         match to.call((got, [0_u64; 20]), |there, (got, _)| got.here(there).set(got.here(there).get() + 1)) {

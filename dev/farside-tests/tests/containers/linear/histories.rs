@@ -413,7 +413,7 @@ fn with_death<S: Send>(
 
 #[test]
 fn maps_with_deaths() {
-    let (mut cut, seeds) = (0, scaled(5));
+    let (mut cut, seeds) = (0, scaled(5).min(40));
     for seed in 0..seeds {
         for implementation in MAPS {
             let promises: &[Promise] = match seed % 5 {
@@ -437,7 +437,7 @@ fn maps_with_deaths() {
 
 #[test]
 fn wire_maps_with_deaths() {
-    let (mut cut, seeds) = (0, scaled(10));
+    let (mut cut, seeds) = (0, scaled(10).min(40));
     for seed in 0..seeds {
         let (ends, calls) =
             with_death(seed, Duration::ZERO, |me, record| with_wire_map(me, seed, &[Promise::ALL], record));
@@ -451,7 +451,7 @@ fn wire_maps_with_deaths() {
 
 #[test]
 fn queues_with_deaths() {
-    let (mut cut, seeds) = (0, scaled(5));
+    let (mut cut, seeds) = (0, scaled(5).min(40));
     for seed in 0..seeds {
         // A published queue may stand still after the loss: later calls fail, and stay open.
         for implementation in QUEUES {

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 
 use farside::bytemuck::cast_slice;
 use farside::global::Symmetric;
-use farside::{Comparison, GlobalPtr, GlobalSlice, Incoming, Order, Signal, Until, Worker};
+use farside::{
+    AccessBytes, Comparison, GlobalPtr, GlobalSlice, Incoming, MakeArrays, MoveMemory, Order, Signal, Until, Worker,
+};
 
 use super::super::grid::{Grid, Side};
 use super::neighbors;

@@ -1,0 +1,231 @@
+//! How threads wait for something that a frame brings.
+//!
+//! On a client, the first thread that waits *leads*: it receives the frames of all threads. The
+//! others follow: they sleep until their own answer has come or the leader has left, and then one
+//! of them leads. So a single caller receives its answer without a switch between threads. On a
+//! server, and on a client on tokio, a loop leads.
+
+use std::cell::Cell;
+use std::os::fd::AsFd;
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
+
+use farside_sys::net::{Interest, wait_ready};
+
+use super::Link;
+use crate::lock::lock;
+use crate::path::LinkEnd;
+use crate::patience::{self, Patience, WaitEnd};
+
+thread_local! {
+    /// Whether this thread leads no link of a server in turns: its turns may lead at any time.
+    static FOLLOWS_TURNS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Has this thread leave it to a server's turns to receive for it.
+pub(crate) fn follow_turns() {
+    FOLLOWS_TURNS.set(true);
+}
+
+/// The time between two looks at a link for which nothing else receives.
+const LOOK_BESIDE: Duration = Duration::from_millis(1);
+/// The number of looks between two looks at the clock.
+const LOOKS_PER_CLOCK: u32 = 64;
+
+impl Link {
+    /// Waits until `look` returns something.
+    ///
+    /// # Errors
+    /// [`WaitEnd`].
+    pub fn wait<T>(self: &Arc<Self>, patience: &Patience, mut look: impl FnMut() -> Option<T>) -> Result<T, WaitEnd> {
+        if self.is_forked() {
+            return Err(WaitEnd::Link(LinkEnd::Forked));
+        }
+        let mut entered = None;
+        loop {
+            if let Some(found) = look() {
+                return Ok(found);
+            }
+            if let Some(end) = self.end() {
+                return look().ok_or_else(|| WaitEnd::Link(end.clone()));
+            }
+            if let (Some(cancelled), None) = (&patience.cancelled, &entered) {
+                entered = Some(cancelled.enter(self.clone()));
+            }
+            if patience.is_cancelled() {
+                return Err(WaitEnd::Cancelled);
+            }
+            let lead = if self.may_lead() { self.try_lead() } else { None };
+            if let Some(mut scratch) = lead {
+                let found = self.lead(patience, &mut scratch, &mut look);
+                drop(scratch);
+                self.tell_followers();
+                if let Some(found) = found {
+                    return Ok(found);
+                }
+            } else if let Some(found) = self.follow(patience, &mut look) {
+                return Ok(found);
+            }
+            if Instant::now() >= patience.deadline && self.end().is_none() {
+                return look().ok_or(WaitEnd::Deadline);
+            }
+        }
+    }
+
+    /// Waits as [`wait`](Self::wait) does, and now and then has another link receive.
+    pub fn wait_beside<T>(
+        self: &Arc<Self>,
+        patience: &Patience,
+        receive_elsewhere: impl Fn(),
+        mut look: impl FnMut() -> Option<T>,
+    ) -> Result<T, WaitEnd> {
+        loop {
+            let deadline = patience.deadline.min(Instant::now() + LOOK_BESIDE);
+            let short = Patience { deadline, cancelled: patience.cancelled.clone() };
+            match self.wait(&short, &mut look) {
+                Err(WaitEnd::Deadline) if deadline < patience.deadline => receive_elsewhere(),
+                waited => return waited,
+            }
+        }
+    }
+
+    fn may_lead(&self) -> bool {
+        let follows = self.limits.has_loop || self.limits.serves && FOLLOWS_TURNS.get();
+        !follows && self.path.may_receive()
+    }
+
+    /// Whether this thread is in a handler of a server in turns, and so must receive by itself what
+    /// it waits for.
+    pub(crate) fn is_led_here(&self) -> bool {
+        self.limits.serves && !self.limits.has_loop && patience::is_handling()
+    }
+
+    /// Receives until `look` returns something, the deadline passes, or the link ends.
+    fn lead<T>(
+        self: &Arc<Self>,
+        patience: &Patience,
+        scratch: &mut Vec<u8>,
+        look: &mut impl FnMut() -> Option<T>,
+    ) -> Option<T> {
+        // No other thread leads now.
+        self.led.store(self.led.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        let mut looks: u32 = 0;
+        let mut idle_since = None;
+        loop {
+            let count = self.step(scratch).ok()?;
+            looks = looks.wrapping_add(1);
+            let is_quick = count == 0 && !self.limits.spin.is_zero() && !looks.is_multiple_of(LOOKS_PER_CLOCK);
+            // Little but frames brings what the thread waits for.
+            if !is_quick && let Some(found) = look() {
+                return Some(found);
+            }
+            if count > 0 {
+                idle_since = None;
+                // The frames were for other threads.
+                self.tell_followers();
+            }
+            std::hint::spin_loop();
+            if is_quick {
+                continue;
+            }
+            if count > 0 && !looks.is_multiple_of(LOOKS_PER_CLOCK) {
+                continue;
+            }
+            let now = Instant::now();
+            if now >= patience.deadline || patience.is_cancelled() {
+                return None;
+            }
+            if count == 0 && now - *idle_since.get_or_insert(now) >= self.limits.spin {
+                self.sleep(patience.deadline);
+                idle_since = None;
+            }
+        }
+    }
+
+    /// How often a thread began to receive.
+    pub fn led(&self) -> u64 {
+        self.led.load(Ordering::Relaxed)
+    }
+
+    /// The right to receive, unless another thread has it.
+    pub fn try_lead(&self) -> Option<MutexGuard<'_, Vec<u8>>> {
+        match self.lead.try_lock() {
+            Ok(lead) => Some(lead),
+            // A function of the program panicked in it. The memory has no meaning between steps.
+            Err(TryLockError::Poisoned(lead)) => Some(lead.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Receives what has arrived, for the loop of a client. Returns the number of frames.
+    ///
+    /// # Errors
+    /// [`LinkEnd`] once the link has ended.
+    #[cfg(feature = "tokio")]
+    pub fn receive(self: &Arc<Self>) -> Result<usize, LinkEnd> {
+        let received = self.step(&mut lock(&self.lead));
+        if received != Ok(0) {
+            self.tell_followers();
+        }
+        received
+    }
+
+    /// Receives what has arrived, unless another thread receives. Returns whether the link goes on.
+    pub fn look(self: &Arc<Self>) -> bool {
+        if !self.is_forked()
+            && let Some(mut scratch) = self.try_lead()
+        {
+            self.path.look();
+            // A failure is noted in the link.
+            let _ = self.step(&mut scratch);
+            drop(scratch);
+            self.tell_followers();
+        }
+        self.end().is_none()
+    }
+
+    /// Sleeps until something may have arrived.
+    pub(crate) fn sleep(&self, deadline: Instant) {
+        if !self.path.pass_time() && self.path.prepare_sleep() {
+            let (socket, waker) = self.path.descriptors();
+            let socket = Interest { fd: socket, writable: waker.is_none() && self.path.backlog_bytes() > 0 };
+            let waker = waker.map(|fd| Interest { fd, writable: false });
+            let poke = self.poke.as_ref().map(|poke| Interest { fd: poke.as_fd(), writable: false });
+            let interests: Vec<_> = [socket].into_iter().chain(waker).chain(poke).collect();
+            // A failure ends the sleep early, and the caller looks again.
+            let ready = wait_ready(&interests, Some(deadline)).unwrap_or_default();
+            self.path.end_sleep();
+            if ready.first() == Some(&true) {
+                self.path.look();
+            }
+            if ready.last() == Some(&true)
+                && let Some(poke) = &self.poke
+            {
+                poke.reset();
+            }
+        }
+    }
+
+    /// Sleeps until `look` returns something or the leader has left.
+    fn follow<T>(&self, patience: &Patience, look: &mut impl FnMut() -> Option<T>) -> Option<T> {
+        let guard = lock(&self.followers);
+        self.follower_count.fetch_add(1, Ordering::Relaxed);
+        // SYNC: pairs with the fence in `tell_followers`.
+        fence(Ordering::SeqCst);
+        let found = look();
+        let may_lead = self.may_lead() && self.try_lead().is_some();
+        if found.is_none() && !may_lead && self.end().is_none() && !patience.is_cancelled() {
+            let left = patience.deadline.saturating_duration_since(Instant::now());
+            // Cancelling tells the followers, too.
+            drop(self.changed.wait_timeout(guard, left.min(Duration::from_secs(1 << 30))));
+        }
+        self.follower_count.fetch_sub(1, Ordering::Relaxed);
+        found
+    }
+
+    /// Wakes the waiting threads, so that they look at their flags.
+    pub fn wake_waiting(&self) {
+        self.tell_followers();
+    }
+}
