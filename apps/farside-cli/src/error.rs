@@ -51,7 +51,7 @@ pub enum CliError {
     /// The job cannot be shown.
     #[error(transparent)]
     Shown(#[from] NotShown),
-    /// A program beside this one could not be started.
+    /// A program in the folder of this one could not be started.
     #[error(
         "starting {program} failed: {cause}; build it with `{build} -p {package}`, and keep it beside this program",
         program = program.display()

@@ -1,5 +1,5 @@
-//! The `farside` command: starts jobs, plays Hex and describes the machine. It starts the programs
-//! beside it for all else: `farside kv` is `farside-kv`.
+//! The `farside` command: starts jobs, plays Hex and describes the machine. For all else it starts
+//! programs in its own folder: `farside kv` is `farside-kv`.
 //!
 //! The command line is a contract, because scripts call it. `farside-inspect` has [`run`] and
 //! [`hex`] as well, and shows the jobs that it starts.
@@ -42,7 +42,8 @@ enum Command {
     Rpc(plugin::Arguments),
     /// Keep values of any size under keys, for programs of this machine and of others
     Kv(plugin::Arguments),
-    /// Look into a running job of your own, on this machine or over the network, without stopping it
+    /// Look into a running job of your own, on this machine or over the network, without stopping
+    /// it
     Inspect(plugin::Arguments),
     /// Show where the time of a running job's workers goes: in the program, in calls and in waits
     Top(plugin::Arguments),

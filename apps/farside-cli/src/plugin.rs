@@ -1,4 +1,4 @@
-//! The programs beside this one, which the command starts in its place.
+//! The programs in the folder of this one, which the command starts in its place.
 
 use std::ffi::OsString;
 use std::io;
@@ -10,7 +10,7 @@ use clap::Args;
 
 use crate::error::CliError;
 
-/// The arguments of a program beside this one, which parses them.
+/// The arguments of another program, which parses them.
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Arguments {
@@ -19,7 +19,7 @@ pub(crate) struct Arguments {
     pub(crate) words: Vec<OsString>,
 }
 
-/// A program beside this one.
+/// A program in the folder of this one.
 #[derive(Debug)]
 pub(crate) struct Plugin {
     program: &'static str,

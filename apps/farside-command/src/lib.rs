@@ -1,6 +1,6 @@
 //! What the programs of the `farside` command share.
 //!
-//! The command is a shell: `farside kv` starts the program `farside-kv` beside it. Each program
+//! The command is a shell: `farside kv` starts the program `farside-kv` in its folder. Each program
 //! parses, refuses and reports in the same way, so that the command is one for its users. Results
 //! go to the standard output and everything else to the standard error. The exit status is 0 only
 //! on success.

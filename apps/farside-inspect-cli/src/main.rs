@@ -1,7 +1,7 @@
 //! `farside inspect` and `farside top`: looks into running jobs.
 //!
-//! This program also has `run` and `hex` of the command, for jobs that are shown: the command starts
-//! it for these.
+//! This program also has `run` and `hex` of the command, for jobs that are shown: the command
+//! starts it for these.
 
 #![forbid(unsafe_code)]
 

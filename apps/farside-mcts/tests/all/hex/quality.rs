@@ -170,8 +170,8 @@ mod deep {
         assert!(found.iter().all(|other| *other <= found[0] + 12), "{found:?}");
     }
 
-    /// Prints the second table of `docs/hex-engine.md` at a depth of 50, which takes an hour. Below,
-    /// the default plays fewer games alone.
+    /// Prints the second table of `docs/hex-engine.md` at a depth of 50, which takes an hour. At
+    /// lower depths, the default alone plays, and fewer games.
     #[test]
     fn the_default_wins_against_more_exploration() {
         let wide = Params { exploration: 0.5, ..Params::default() };
