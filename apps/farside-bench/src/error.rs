@@ -1,8 +1,9 @@
 //! The errors of a measurement.
 
-use std::error::Error;
 use std::io;
 use std::path::PathBuf;
+
+use farside_command::{Failure, USAGE};
 
 /// The reason that something could not be measured or written.
 #[derive(Debug, thiserror::Error)]
@@ -149,25 +150,12 @@ pub(crate) enum BenchError {
     Output(#[source] io::Error),
 }
 
-impl BenchError {
-    /// Whether the command line asks for something that does not exist.
-    pub(crate) fn is_usage(&self) -> bool {
-        matches!(self, Self::UnknownBench { .. } | Self::NoSuchCase { .. } | Self::NoContainer { .. })
+impl Failure for BenchError {
+    fn exit_status(&self) -> u8 {
+        // The command line asks for something that does not exist.
+        let is_usage = matches!(self, Self::UnknownBench { .. } | Self::NoSuchCase { .. } | Self::NoContainer { .. });
+        if is_usage { USAGE } else { 1 }
     }
-}
-
-/// The error with its causes, as far as its own text does not name them.
-pub(crate) fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        let next_text = next.to_string();
-        if !text.contains(&next_text) {
-            text = format!("{text}\n  because {next_text}");
-        }
-        cause = next.source();
-    }
-    text
 }
 
 fn reason(why: &str) -> String {

@@ -44,7 +44,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
-use clap::error::ErrorKind;
 use farside::LogGp;
 
 use self::error::BenchError;
@@ -56,9 +55,6 @@ use self::table::Table;
 
 /// The first argument of a process that takes part in a measurement.
 const CHILD_COMMAND: &str = "bench-child";
-
-/// The exit status for a command line that makes no sense.
-const USAGE: u8 = 2;
 
 /// Measure, beside the limits of this machine in the same run
 ///
@@ -111,27 +107,10 @@ fn main() -> ExitCode {
         // The launcher learns of an error from the job and reports it; the process itself does not.
         return if matrix::child(arguments).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
-    let result = match Arguments::try_parse() {
-        Ok(arguments) => run(&arguments),
-        Err(error) => return refuse(&error),
-    };
-    let Err(error) = result else { return ExitCode::SUCCESS };
-    eprintln!("farside: error: {}", error::with_causes(&error));
-    ExitCode::from(if error.is_usage() { USAGE } else { 1 })
-}
-
-/// Prints the message of the parser: an error in the command line, or the help that was asked for.
-fn refuse(error: &clap::Error) -> ExitCode {
-    if error.kind() == ErrorKind::DisplayHelp {
-        print!("{error}");
-        return ExitCode::SUCCESS;
-    }
-    eprint!("farside: {error}");
-    ExitCode::from(USAGE)
+    farside_command::run(|arguments: Arguments| run(&arguments))
 }
 
 fn run(arguments: &Arguments) -> Result<(), BenchError> {
-    farside::job::log_to_stderr().map_err(farside::Error::from)?;
     let fabric = arguments.fabric.clone().unwrap_or_default();
     if arguments.list {
         return list(matrix::list(&fabric));

@@ -3,7 +3,6 @@
 mod findings;
 mod htp;
 mod progress;
-mod shown;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -11,16 +10,15 @@ use std::net::SocketAddr;
 use clap::{Args, Subcommand};
 use farside::Worker;
 use farside::job::FabricChoice;
-use farside_inspect::{Expose, JobId};
+use farside_command::{Seconds, at_least_one};
 use farside_mcts::games::hex::{Cell, Hex, Position};
 use farside_mcts::{Budget, JobError, JobReport, Local, OnJob, Params, Player, Report, Search};
 
 use self::findings::{Cost, Findings};
 use self::progress::Progress;
-use self::shown::ShownSearch;
 use crate::error::CliError;
-use crate::inspect::serve;
-use crate::values::{Seconds, at_least_one};
+use crate::inspection::{Inspection, ShownSearch};
+use crate::plugin;
 
 /// Default duration of a search.
 const SECONDS: &str = "5";
@@ -30,7 +28,7 @@ const SECONDS: &str = "5";
 /// Black joins the top (row 1) with the bottom, white the left (column a) with the right.
 #[derive(Clone, Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
-pub(crate) struct Arguments {
+pub struct Arguments {
     #[command(subcommand)]
     engine: Option<Engine>,
     /// The board's side, 2 to 16
@@ -122,13 +120,20 @@ impl Task {
     }
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<(), CliError> {
+/// Runs `farside hex`. Without an inspection, `farside-inspect` runs it instead, if it is wanted.
+///
+/// # Errors
+/// The error of the search, of its job, or of the page.
+pub fn run(arguments: &Arguments, inspection: Option<&dyn Inspection>) -> Result<(), CliError> {
     if let Some(Engine::Htp(arguments)) = &arguments.engine {
         return htp::run(arguments);
     }
     let task = Task::new(arguments)?;
     if !arguments.local {
-        return search_together(arguments, &task);
+        if inspection.is_none() && (arguments.inspect.is_some() || plugin::is_inspection_on()) {
+            return Err(plugin::inspected());
+        }
+        return search_together(arguments, &task, inspection);
     }
     let progress = Progress::new(task.budget);
     let report = search_locally(&task, &progress)?;
@@ -144,24 +149,22 @@ fn search_locally(task: &Task, progress: &Progress) -> Result<Report<Cell>, CliE
 }
 
 /// Starts a job and searches on it. Worker 0 shows the progress bar and prints the result.
-fn search_together(arguments: &Arguments, task: &Task) -> Result<(), CliError> {
+fn search_together(arguments: &Arguments, task: &Task, inspection: Option<&dyn Inspection>) -> Result<(), CliError> {
     let mut job =
         farside::job().processes(arguments.processes.unwrap_or(2)).threads_per_process(arguments.threads.unwrap_or(1));
     if let Some(fabric) = &arguments.fabric {
         job = job.force_fabric(fabric.clone());
     }
+    let serve = || inspection.zip(arguments.inspect).map(|(inspection, address)| inspection.serve(address)).transpose();
     // The process that starts the others serves the page. They have the same arguments.
-    let is_launcher = !farside::job::is_member();
-    let page = |address| serve::beside_job(address, &std::process::id());
-    let _page = arguments.inspect.filter(|_| is_launcher).map(page).transpose()?;
+    let _page = if farside::job::is_member() { None } else { serve()? };
     job.run(|me: &Worker| {
-        let is_first = me.id().number() == 0;
+        let is_first = me.is_first();
         // Where another launcher started all of them, process 0 serves it.
         let is_server = is_first && !farside::job::is_reported();
-        let page = |address| serve::beside_job(address, &JobId::own());
-        let _page = arguments.inspect.filter(|_| is_server).map(page).transpose().map_err(other_error)?;
+        let _page = if is_server { serve().map_err(other_error)? } else { None };
         let progress = is_first.then(|| Progress::new(task.budget));
-        let report = search_on(me, task, progress.clone(), arguments.inspect.is_some()).map_err(job_error)?;
+        let report = search_on(me, task, progress.clone(), inspection).map_err(job_error)?;
         let Some(progress) = progress else { return Ok(()) };
         progress.finish();
         let told = report.job.as_ref();
@@ -176,21 +179,23 @@ fn search_together(arguments: &Arguments, task: &Task) -> Result<(), CliError> {
     Ok(())
 }
 
-fn search_on(me: &Worker, task: &Task, progress: Option<Progress>, is_shown: bool) -> Result<Report<Cell>, JobError> {
+fn search_on(
+    me: &Worker,
+    task: &Task,
+    progress: Option<Progress>,
+    inspection: Option<&dyn Inspection>,
+) -> Result<Report<Cell>, JobError> {
     let place = OnJob::new(me)?;
     let mut search = Search::new(task.game).params(task.params).on(place);
-    let (mut _shown, mut reports) = (None, None);
-    if me.is_first() {
-        // `farside top` and `farside inspect trace` see the others through this process.
-        me.open_door().map_err(|error| JobError::Job(error.into()))?;
-    }
-    if is_shown {
-        let (shown, taker, tuned) = ShownSearch::new(me, task, search, place.window())?;
-        (_shown, reports, search) = (Some(shown), Some(taker), tuned);
+    let (mut _guard, mut show) = (None, None);
+    if let Some(inspection) = inspection {
+        let shown = inspection.show(me, &task.position, task.params.exploration, search, place.window())?;
+        let ShownSearch { search: tuned, report, guard } = shown;
+        (_guard, show, search) = (Some(guard), Some(report), tuned);
     }
     if let Some(progress) = progress {
         search = search.observe(progress::INTERVAL_ROLLOUTS, move |report| {
-            reports.iter().for_each(|reports| reports.show(report));
+            show.iter().for_each(|show| show(report));
             progress.show(report)
         });
     }

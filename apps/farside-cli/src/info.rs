@@ -15,9 +15,9 @@ use farside_fabric::{Capabilities, NeedsTarget, Transport};
 use farside_sys::shm::{MemoryPreference, Pages, SharedMemory};
 use farside_sys::topology::{HugePagePolicy, NumaNodeId, Topology, host_id, hostname};
 use farside_sys::{limits, process};
-use serde_json::{Value, json};
 
 use crate::error::CliError;
+use crate::json::{Json, object};
 
 /// Describe what this machine offers a job: CPUs, memory, transports, limits
 #[derive(Debug, Args)]
@@ -82,18 +82,17 @@ impl Machine {
         })
     }
 
-    fn to_json(&self) -> Value {
+    fn to_json(&self) -> Json {
         let topology = &self.topology;
-        let nodes = topology
-            .numa_nodes
-            .iter()
-            .map(|node| json!({ "node": node.id.0, "cpus": node.cpus.to_string(), "memory_bytes": node.memory_bytes }));
+        let nodes = topology.numa_nodes.iter().map(
+            |node| object! { "node": node.id.0, "cpus": node.cpus.to_string(), "memory_bytes": node.memory_bytes },
+        );
         let pages = topology
             .huge_pages
             .iter()
-            .map(|size| json!({ "page_bytes": size.page_bytes, "total": size.total, "free": size.free }));
+            .map(|size| object! { "page_bytes": size.page_bytes, "total": size.total, "free": size.free });
         let policy = |policy: Option<HugePagePolicy>| policy.map(|policy| policy.to_string());
-        json!({
+        object! {
             "version": env!("CARGO_PKG_VERSION"),
             "host": hostname(),
             "host_id": host_id().ok().map(|id| id.to_string()),
@@ -115,13 +114,13 @@ impl Machine {
             "transports": self.transports.iter().map(transport_to_json).collect::<Vec<_>>(),
             "libfabric": match &self.libfabric {
                 Ok(found) => libfabric_to_json(found),
-                Err(why) => json!({ "missing": why }),
+                Err(why) => object! { "missing": why.as_str() },
             },
             "routes": match &self.routes {
-                Ok(routes) => routes.iter().map(Route::to_json).collect(),
-                Err(why) => json!({ "unusable": why }),
+                Ok(routes) => Json::List(routes.iter().map(Route::to_json).collect()),
+                Err(why) => object! { "unusable": why.as_str() },
             },
-        })
+        }
     }
 
     fn to_text(&self) -> String {
@@ -205,13 +204,13 @@ impl Registered {
         Ok(Self { bytes: memory.bytes(), pages: memory.pages(), node: memory.node() })
     }
 
-    fn to_json(&self) -> Value {
-        json!({
+    fn to_json(&self) -> Json {
+        object! {
             "tried_bytes": self.bytes,
             "pages": self.pages.kind.to_string(),
             "huge_bytes": self.pages.huge_bytes,
             "node": self.node.map(|node| node.0),
-        })
+        }
     }
 }
 
@@ -226,8 +225,8 @@ impl Display for Registered {
 }
 
 impl Route {
-    fn to_json(&self) -> Value {
-        json!({ "to": self.to, "name": self.name, "why": self.why })
+    fn to_json(&self) -> Json {
+        object! { "to": self.to, "name": self.name.as_str(), "why": self.why.as_str() }
     }
 }
 
@@ -302,29 +301,28 @@ fn routes(libfabric: &Result<Libfabric, String>) -> Result<Vec<Route>, String> {
     })
 }
 
-fn libfabric_to_json(found: &Libfabric) -> Value {
-    let provider =
-        |found: &Provider| json!({ "name": found.name, "domain": found.domain, "on_request": found.is_on_request });
-    json!({
+fn libfabric_to_json(found: &Libfabric) -> Json {
+    let provider = |found: &Provider| object! { "name": found.name.as_str(), "domain": found.domain.as_str(), "on_request": found.is_on_request };
+    object! {
         "version": format!("{}.{}", found.version.0, found.version.1),
         "providers": found.providers.iter().map(provider).collect::<Vec<_>>(),
         "process_bytes": ofi::PROCESS_BYTES,
-        "library_bytes": found.library_bytes.as_ref().ok(),
-    })
+        "library_bytes": found.library_bytes.as_ref().ok().copied(),
+    }
 }
 
-fn footprint_to_json(footprint: &Footprint) -> Value {
-    let object = |terms: &[(&str, u64)]| -> Value {
-        terms.iter().map(|(name, bytes)| ((*name).to_owned(), json!(bytes))).collect::<serde_json::Map<_, _>>().into()
+fn footprint_to_json(footprint: &Footprint) -> Json {
+    let object = |terms: &[(&'static str, u64)]| {
+        Json::Object(terms.iter().map(|(name, bytes)| (*name, (*bytes).into())).collect())
     };
-    json!({
+    object! {
         "processes": PROCESSES,
         "threads": THREADS,
         "process_bytes": footprint.starter_bytes,
         "process_terms": object(&footprint.starter_terms),
         "idle_pair_bytes": footprint.idle_pair_bytes,
         "idle_pair_terms": object(&footprint.idle_pair_terms),
-    })
+    }
 }
 
 /// A sum with its terms: `128 doorbells + 256 latches`.
@@ -332,8 +330,8 @@ fn sum_to_text(terms: &[(&str, u64)]) -> String {
     terms.iter().map(|(name, bytes)| format!("{bytes} {name}")).collect::<Vec<_>>().join(" + ")
 }
 
-fn transport_to_json(transport: &Capabilities) -> Value {
-    json!({
+fn transport_to_json(transport: &Capabilities) -> Json {
+    object! {
         "name": transport.name,
         "mapped": transport.mapped,
         "needs_target_progress": transport.needs_target_progress != NeedsTarget::Nothing,
@@ -341,7 +339,7 @@ fn transport_to_json(transport: &Capabilities) -> Value {
         "message_bytes_max": transport.message_bytes_max,
         // A transport without a limit reports the largest number.
         "operations_max": Some(transport.operations_max).filter(|max| *max < usize::MAX),
-    })
+    }
 }
 
 fn transport_to_text(transport: &Capabilities) -> String {
@@ -362,7 +360,8 @@ mod tests {
     #[test]
     fn both_forms_name_the_same_machine() {
         let machine = Machine::look().unwrap();
-        let (value, text) = (machine.to_json(), machine.to_text());
+        let value: serde_json::Value = serde_json::from_str(&machine.to_json().to_string()).unwrap();
+        let text = machine.to_text();
         assert!(value["cpus_allowed_count"].as_u64().unwrap() > 0);
         assert!(value["page_bytes"].as_u64().unwrap() >= 4096);
         let names: Vec<_> =

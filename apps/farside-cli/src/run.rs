@@ -6,13 +6,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 use farside::RingOptions;
-use farside::job::launch::{Launch, Monitor, Program};
+use farside::job::launch::{Launch, Program};
 use farside::job::{Bind, Check, FabricChoice, Nics};
-use farside_inspect::{ExposeError, LauncherDoor};
+use farside_command::Seconds;
 
 use crate::error::CliError;
-use crate::inspect::serve;
-use crate::values::{Seconds, Shape};
+use crate::inspection::Inspection;
+use crate::plugin;
+use crate::shape::Shape;
 
 /// Start a program, or several, as the processes of one job
 ///
@@ -23,7 +24,7 @@ use crate::values::{Seconds, Shape};
 #[command(
     override_usage = "farside run {-n PROCESSES | --shape PxT} [OPTIONS] PROGRAM [ARGUMENTS]... [: -n PROCESSES PROGRAM [ARGUMENTS]...]..."
 )]
-pub(crate) struct Arguments {
+pub struct Arguments {
     /// Number of processes that run the first program
     #[arg(short = 'n', long, value_name = "PROCESSES", required_unless_present = "shape")]
     processes: Option<u32>,
@@ -62,7 +63,27 @@ pub(crate) struct Arguments {
     command: Vec<OsString>,
 }
 
-pub(crate) fn run(arguments: Arguments) -> Result<(), CliError> {
+/// Runs `farside run`. Without an inspection, `farside-inspect` runs it instead, if it is wanted or
+/// there: its launcher answers readers for the processes.
+///
+/// # Errors
+/// The error of the job, of its command line, or of the page.
+pub fn run(arguments: Arguments, inspection: Option<&dyn Inspection>) -> Result<(), CliError> {
+    let Some(inspection) = inspection else {
+        let is_wanted = arguments.inspect.is_some() || (plugin::INSPECT.is_there() && !plugin::is_inspection_off());
+        return if is_wanted { Err(plugin::inspected()) } else { Ok(start(launch(&arguments)?)?) };
+    };
+    let launch = launch(&arguments)?;
+    let _page = arguments.inspect.map(|address| inspection.serve(address)).transpose()?;
+    let (launch, _answers) = inspection.answer_for(launch)?;
+    Ok(start(launch)?)
+}
+
+fn start(launch: Launch) -> farside::Result<()> {
+    Ok(launch.run()?)
+}
+
+fn launch(arguments: &Arguments) -> Result<Launch, CliError> {
     let shape = arguments.shape;
     // The parser requires one of the two.
     let processes = arguments.processes.or(shape.map(|shape| shape.processes)).unwrap_or_default();
@@ -73,14 +94,14 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), CliError> {
     if let Some(bind) = arguments.bind {
         launch = launch.bind(bind);
     }
-    if let Some(nics) = arguments.nic {
-        launch = launch.nics(nics);
+    if let Some(nics) = &arguments.nic {
+        launch = launch.nics(nics.clone());
     }
     if let Some(ring) = arguments.ring {
         launch = launch.ring(ring);
     }
-    if let Some(fabric) = arguments.fabric {
-        launch = launch.fabric(fabric);
+    if let Some(fabric) = &arguments.fabric {
+        launch = launch.fabric(fabric.clone());
     }
     if let Some(check) = arguments.check {
         launch = launch.check(check);
@@ -88,30 +109,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), CliError> {
     if let Some(Seconds(limit)) = arguments.timeout {
         launch = launch.time_limit(limit);
     }
-    // The job's number is that of the process that starts it.
-    let page = |address| serve::beside_job(address, &std::process::id());
-    let _page = arguments.inspect.map(page).transpose()?;
-    let _door = match open_door(&launch) {
-        Ok((door, monitor)) => {
-            launch = launch.name(door.job().name.clone()).monitor(monitor);
-            Some(door)
-        }
-        Err(error @ ExposeError::Setting { .. }) => return Err(error.into()),
-        // The job matters more.
-        Err(error) => {
-            eprintln!("farside: warning: `farside inspect` finds only what the program itself shows: {error}");
-            None
-        }
-    };
-    Ok(launch.run().map_err(farside::Error::from)?)
-}
-
-/// Opens the door at which this command answers for the processes.
-fn open_door(launch: &Launch) -> Result<(LauncherDoor, Monitor), ExposeError> {
-    let monitor = Monitor::new().map_err(|cause| ExposeError::Door(cause.into()))?;
-    let name = launch.programs.first().and_then(|program| program.command.file_name()).unwrap_or_default();
-    let count = launch.programs.iter().map(|program| program.processes).fold(0, u32::saturating_add);
-    Ok((LauncherDoor::open(name, count, &monitor)?, monitor))
+    Ok(launch)
 }
 
 /// Reads the programs of a command line. The number of processes of the first is already read.

@@ -68,6 +68,6 @@ fn pictures() -> Result<(), String> {
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     run(cargo().args(["build", "--package", "farside-inspect", "--examples"]))?;
     let mut command = cargo();
-    command.args(["test", "--package", "farside-cli", "--test", "all", "demonstrations::"]);
+    command.args(["test", "--package", "farside-inspect-cli", "--test", "all", "browser::"]);
     run(command.env("FARSIDE_PICTURES", folder))
 }

@@ -37,7 +37,7 @@ pub(crate) struct Crate {
 }
 
 /// The crates of the workspace, bottom to top.
-const CRATES: [Crate; 21] = [
+const CRATES: [Crate; 25] = [
     Crate { folder: "dev/farside-testbed", is_safe: true, code: 770, below: &[] },
     Crate { folder: "core/farside-sys", is_safe: false, code: 2_880, below: &[] },
     Crate { folder: "core/farside-macros", is_safe: true, code: 1_050, below: &[] },
@@ -53,17 +53,23 @@ const CRATES: [Crate; 21] = [
     Crate { folder: "services/farside-inspect", is_safe: true, code: 4_240, below: &["farside-rpc", "farside"] },
     Crate { folder: "services/farside-viewer", is_safe: true, code: 4_650, below: &["farside-inspect"] },
     Crate { folder: "apps/farside-mcts", is_safe: true, code: 5_350, below: &["farside"] },
-    Crate {
-        folder: "apps/farside-cli",
-        is_safe: true,
-        code: 4_090,
-        below: &["farside-mcts", "farside-viewer", "farside-kv"],
-    },
+    Crate { folder: "apps/farside-command", is_safe: true, code: 170, below: &[] },
+    Crate { folder: "apps/farside-cli", is_safe: true, code: 1_900, below: &["farside-mcts", "farside-command"] },
+    Crate { folder: "apps/farside-rpc-cli", is_safe: true, code: 1_200, below: &["farside-rpc", "farside-command"] },
+    Crate { folder: "apps/farside-kv-cli", is_safe: true, code: 560, below: &["farside-kv", "farside-rpc-cli"] },
+    Crate { folder: "apps/farside-inspect-cli", is_safe: true, code: 1_600, below: &["farside-viewer", "farside-cli"] },
     Crate {
         folder: "apps/farside-bench",
         is_safe: false,
         code: 11_630,
-        below: &["farside-transmit", "farside-containers", "farside-mcts", "farside-viewer", "farside-kv"],
+        below: &[
+            "farside-transmit",
+            "farside-containers",
+            "farside-mcts",
+            "farside-viewer",
+            "farside-kv",
+            "farside-command",
+        ],
     },
     Crate {
         folder: "dev/farside-conformance",

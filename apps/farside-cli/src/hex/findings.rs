@@ -4,9 +4,9 @@ use std::fmt;
 
 use farside_mcts::games::hex::{Cell, Diagram};
 use farside_mcts::{Outcome, Params, Report};
-use serde_json::json;
 
 use super::{Task, colour};
+use crate::json::object;
 
 /// A report with its task and its cost.
 #[derive(Debug)]
@@ -36,24 +36,22 @@ impl Findings<'_> {
     /// Returns one JSON object on one line.
     pub(super) fn to_json(&self) -> String {
         let Self { task, report, cost } = self;
-        // Not `json!({...})`, whose objects sort their keys.
-        let fields = [
-            ("size", json!(task.position.size())),
-            ("to_move", json!(colour(task.position.to_move()))),
-            ("moves", json!(task.moves)),
-            ("move", json!(report.best.chosen.to_string())),
-            ("win_rate", json!(report.best.win_rate)),
-            ("rollouts", json!(report.rollouts)),
-            ("simulations", json!(report.simulations)),
-            ("seconds", json!(report.elapsed.as_secs_f64())),
-            ("rollouts_per_s", json!(report.rollouts_per_s())),
-            ("processes", json!(cost.processes)),
-            ("threads", json!(cost.threads)),
-            ("messages_per_rollout", json!(self.per_rollout(cost.messages))),
-            ("bytes_per_rollout", json!(self.per_rollout(cost.bytes))),
-        ];
-        let fields = fields.map(|(key, value)| format!("\"{key}\":{value}"));
-        format!("{{{}}}", fields.join(","))
+        let object = object! {
+            "size": task.position.size(),
+            "to_move": colour(task.position.to_move()),
+            "moves": task.moves.as_str(),
+            "move": report.best.chosen.to_string(),
+            "win_rate": report.best.win_rate,
+            "rollouts": report.rollouts,
+            "simulations": report.simulations,
+            "seconds": report.elapsed.as_secs_f64(),
+            "rollouts_per_s": report.rollouts_per_s(),
+            "processes": cost.processes,
+            "threads": cost.threads,
+            "messages_per_rollout": self.per_rollout(cost.messages),
+            "bytes_per_rollout": self.per_rollout(cost.bytes),
+        };
+        object.to_string()
     }
 
     /// Returns the board with each cell's share of the rollouts, if that rounds to 1 % or more.

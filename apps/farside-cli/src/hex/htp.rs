@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use farside::Worker;
 use farside::job::FabricChoice;
+use farside_command::at_least_one;
 use farside_mcts::games::hex::htp::{Action, Engine};
 
 use self::input::Input;
 use self::searcher::{Alone, Searcher, Together};
 use crate::error::CliError;
-use crate::values::at_least_one;
 
 /// Play Hex as an engine, by the Hex Text Protocol on the standard input and output
 ///

@@ -1,8 +1,6 @@
 //! The command line from outside, as scripts see it.
 
-use std::os::unix::fs::symlink;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use farside_testbed::{CommandLine, wait_until};
@@ -252,62 +250,6 @@ fn the_machine_is_described() {
     assert!(machine["cpus_allowed_count"].as_u64() > Some(0), "{machine}");
     assert_eq!(machine["transports"][0]["name"], "shm");
     assert!(FARSIDE.printed(&["info"]).contains("CPUs allowed"));
-}
-
-/// The command in a folder of its own, which is removed in the end.
-struct Apart(PathBuf);
-
-impl Apart {
-    /// Links the command into a new folder, with a program of another name beside it.
-    fn new(test: &str, beside: Option<(&str, &str)>) -> Self {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("the folder can be made");
-        let apart = Self(folder);
-        std::fs::hard_link(env!("CARGO_BIN_EXE_farside"), apart.command()).expect("both are in the target folder");
-        if let Some((name, program)) = beside {
-            symlink(program, apart.0.join(name)).expect("the folder is empty");
-        }
-        apart
-    }
-
-    fn command(&self) -> PathBuf {
-        self.0.join("farside")
-    }
-}
-
-impl Drop for Apart {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-#[test]
-fn the_program_that_measures_is_started_in_place_of_the_command() {
-    let apart = Apart::new("with-bench", Some(("farside-bench", "/bin/sh")));
-    let script = "echo $$ $VARIABLE \"$@\"; echo complaint >&2; exit 7";
-    let arguments = ["bench", "-c", script, "zero", "--list", "--help", "a b", "-n", "1"];
-    let mut command = Command::new(apart.command());
-    let child = command.args(arguments).env("VARIABLE", "value").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let child = child.expect("the command can be started");
-    let expected = format!("{} value --list --help a b -n 1\n", child.id());
-    let output = child.wait_with_output().expect("the command ends");
-    assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
-    assert_eq!((output.status.code(), &*output.stderr), (Some(7), &b"complaint\n"[..]));
-    // The process is the same, so signals reach the program that measures.
-    let output = Command::new(apart.command()).args(["bench", "-c", "kill -TERM $$; sleep 60"]).output();
-    assert_eq!(output.expect("the command can be started").status.signal(), Some(15));
-}
-
-#[test]
-fn a_program_that_measures_can_be_missing() {
-    let apart = Apart::new("without-bench", None);
-    let output = Command::new(apart.command()).args(["bench", "--list"]).output().expect("the command can be started");
-    let complaints = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{complaints}");
-    assert!(output.stdout.is_empty() && complaints.starts_with("farside: error: "), "{complaints}");
-    for words in ["/farside-bench", "No such file", "cargo build --release -p farside-bench"] {
-        assert!(complaints.contains(words), "{words}: {complaints}");
-    }
 }
 
 #[test]

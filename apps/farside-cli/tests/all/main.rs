@@ -2,15 +2,6 @@
 
 mod between_hosts;
 mod command;
-#[cfg(feature = "page")]
-mod demonstrations;
 mod htp;
-mod inspect;
-mod kv;
 mod launchers;
-mod missing;
-mod python;
-mod rpc;
-mod steering;
-mod top;
-mod watching;
+mod plugins;

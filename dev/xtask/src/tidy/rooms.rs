@@ -29,7 +29,11 @@ const ROOMS: &str = "
     farside-inspect: element names network points spans sync < protocol < doors < target < __private
     farside-viewer: selection target < client < session < page
     farside-mcts: rng < game < tree < search < games
-    farside-cli: error < bench info inspect rpc values < hex kv run top
+    farside-command: events values
+    farside-cli: inspection json shape < error < info plugin < hex run
+    farside-rpc-cli: error json < server < call
+    farside-kv-cli: error progress < bench serve
+    farside-inspect-cli: error < inspect search < jobs top
     farside-bench: error < fabric metric options resident search_modes sequential < results stats \
         < launches row shared timing < case limits table < name plot turns < peers < matrix < benches
     farside-testbed: failure holdings left_out patience < command running < browser netns

@@ -148,7 +148,8 @@ class _Session:
             self.process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         except OSError as error:
             raise Error(
-                f"cannot start {command!r}: {error}; build it with `cargo build --release`, and put it "
+                f"cannot start {command!r}: {error}; build it with `cargo build --release "
+                "-p farside-cli -p farside-inspect-cli`, and put it "
                 "into the search path or name it with FARSIDE_COMMAND"
             ) from error
         self.lock = threading.Lock()
