@@ -19,7 +19,7 @@ impl<'n> Name<'n> {
         }
     }
 
-    /// Whether the name selects this case of the bench.
+    /// Returns whether the name selects this case of the bench.
     pub(crate) fn wants(self, case: &str) -> bool {
         self.begin.is_none_or(|begin| case.starts_with(begin))
     }

@@ -3,7 +3,7 @@
 /// How thoroughly to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// Whether to measure fewer and shorter runs, so that each bench takes less than a minute on
+    /// True to measure fewer and shorter runs, so that each bench takes less than a minute on
     /// two cores.
     pub(crate) quick: bool,
     /// Number of runs; `None` leaves it to [`runs`](Self::runs).
@@ -14,9 +14,9 @@ pub(crate) struct Options {
     pub(crate) local_size: Option<usize>,
     /// The seed of simulations.
     pub(crate) seed: u64,
-    /// Whether to measure the programs of peers, where they are installed.
+    /// True to measure the programs of peers, where they are installed.
     pub(crate) peers: bool,
-    /// Whether a test measures in a simulation. Its workers run one at a time, so a round trip
+    /// True if a test measures in a simulation. Its workers run one at a time, so a round trip
     /// between two that poll has no end.
     pub(crate) is_simulated: bool,
 }
@@ -100,7 +100,7 @@ impl Options {
         self.local_size.unwrap_or(otherwise).max(2)
     }
 
-    /// Whether a number of elements was asked for.
+    /// Returns whether a number of elements was asked for.
     pub(crate) fn has_local_size(self) -> bool {
         self.local_size.is_some()
     }

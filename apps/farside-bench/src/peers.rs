@@ -168,7 +168,7 @@ fn is_there() -> bool {
     starts(MPI.launcher) && matches!(compile(PROBE), Ok(Some(_)))
 }
 
-/// Whether a program is installed.
+/// Returns whether a program is installed.
 fn starts(program: &str) -> bool {
     let version = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     version.is_ok_and(|status| status.success())

@@ -103,7 +103,7 @@ pub(crate) struct Tree<M, L = NodeId> {
     /// All moves of all nodes. Of each node the tried ones come first, in the order of its edges.
     moves: Vec<M>,
     slots: Slots<L>,
-    /// Whether a node was refused.
+    /// True if a node was refused.
     full: bool,
 }
 
@@ -118,7 +118,7 @@ struct Node {
     visits: u32,
     /// Number of proven edges.
     proven: u32,
-    /// Whether an edge is a proven draw.
+    /// True if an edge is a proven draw.
     draw_in_hand: bool,
     to_move: Player,
     proof: Option<Outcome>,
@@ -169,7 +169,7 @@ impl<M: Copy, L: Copy> Tree<M, L> {
         added
     }
 
-    /// Whether a node was refused. Then all further ones are.
+    /// Returns whether a node was refused. Then all further ones are.
     pub(crate) fn is_full(&self) -> bool {
         self.full
     }
@@ -275,7 +275,7 @@ impl<M: Copy, L: Copy> Tree<M, L> {
         self.rules.memory_bytes
     }
 
-    /// Whether an empty tree has memory for a node with these moves.
+    /// Returns whether an empty tree has memory for a node with these moves.
     pub(crate) fn could_begin(&self, moves: &[M]) -> bool {
         Self::new(self.rules).add(Player::First, moves).is_some()
     }

@@ -58,7 +58,7 @@ struct Part<T> {
     items: Vec<T>,
     /// The number of the next exchange, as far as this worker knows. Earlier ones have ended here.
     next: u64,
-    /// Whether this worker has left an exchange in which others may take part.
+    /// True if this worker has left an exchange in which others may take part.
     is_out: bool,
     /// Items that have come here in exchanges that have not ended here.
     arrived: Vec<Block<T>>,
@@ -69,7 +69,7 @@ struct Part<T> {
 struct Block<T> {
     exchange: u64,
     from: WorkerId,
-    /// Whether the sender keeps them, too.
+    /// True if the sender keeps them, too.
     are_copies: bool,
     items: Vec<T>,
 }

@@ -89,13 +89,13 @@ struct Part<T: 'static> {
     batch_bytes: usize,
     /// The most items in a batch.
     items_max: usize,
-    /// Whether `push` may take its fast way: plain items, sent directly.
+    /// True if `push` may take its fast way: plain items, sent directly.
     is_fast: bool,
     /// At least one, or none if this worker has no such exchange.
     batches: Box<[RefCell<Batch<T>>]>,
     /// The number of batches that are not empty.
     open: Cell<usize>,
-    /// Whether a push makes progress, in which batches are not to be sent before they are full.
+    /// True if a push makes progress, in which batches are not to be sent before they are full.
     in_push: Cell<bool>,
     /// In a grid, the number of batches on their way that are not answered, for each batch.
     under_way: Box<[Cell<u32>]>,

@@ -293,9 +293,9 @@ struct Part<T> {
     agreed: Cell<u64>,
     /// A ticket at the head whose item is not there, and when it was first seen there.
     standing: Cell<Option<(u64, Instant)>>,
-    /// Whether operations are announced, to find those that break a promise.
+    /// True if operations are announced, to find those that break a promise.
     are_announced: bool,
-    /// Whether a push failed while it took its tickets, so that this worker may have some that it
+    /// True if a push failed while it took its tickets, so that this worker may have some that it
     /// does not know.
     has_doubt: Cell<bool>,
     /// Room for a batch of slots that are read. No call runs while it is borrowed.

@@ -22,7 +22,7 @@ pub(crate) trait Turns: fmt::Debug + Send + Sync {
     /// Identifies the simulation: equal for two views of the same one.
     fn simulation(&self) -> usize;
 
-    /// Whether the simulation is over, so that no thread gets another turn.
+    /// Returns whether the simulation is over, so that no thread gets another turn.
     fn is_over(&self) -> bool;
 
     /// Returns the time at the calling thread.
@@ -78,14 +78,14 @@ impl Clock {
         Self { simulated: Some(Arc::new(turns)) }
     }
 
-    /// Whether time is virtual, and threads take turns.
+    /// Returns whether time is virtual, and threads take turns.
     #[inline]
     pub fn is_simulated(&self) -> bool {
         self.simulated.is_some()
     }
 
-    /// Whether the simulation is over, so that a thread which is unwound now does not wait any
-    /// more.
+    /// Returns whether the simulation is over, so that a thread which is unwound now does not wait
+    /// any more.
     pub fn is_over(&self) -> bool {
         self.simulated.as_ref().is_some_and(|turns| turns.is_over())
     }

@@ -66,7 +66,7 @@ pub struct ShmConfig {
     pub secret: [u8; 16],
     /// Size of every process's starter memory.
     pub starter_bytes: usize,
-    /// Whether peers' private memory is accessed by system calls where the system allows it.
+    /// True if peers' private memory is accessed by system calls where the system allows it.
     /// Otherwise its owner executes the operations on request.
     pub user_by_system_call: bool,
 }
@@ -108,7 +108,7 @@ struct State {
     /// looked for again.
     missed: HashSet<RemoteKey>,
     events: VecDeque<Event>,
-    /// Whether a thread sleeps in `wait`, or is about to, and has not been woken. Other threads may
+    /// True if a thread sleeps in `wait`, or is about to, and has not been woken. Other threads may
     /// empty the sockets that it watches, and it does not know of new ones.
     sleeps: bool,
     reach: Reach,

@@ -184,12 +184,12 @@ pub trait Transport: Carrier + Any {
 pub struct Capabilities {
     /// The transport's name, as `--fabric` and `farside info` spell it.
     pub name: &'static str,
-    /// Whether attached regions are mapped, so that accesses are loads and stores.
+    /// True if attached regions are mapped, so that accesses are loads and stores.
     pub mapped: bool,
     /// The one-sided operations that complete only while the target makes progress. (For user
     /// memory see [`user_memory`](Self::user_memory).)
     pub needs_target_progress: NeedsTarget,
-    /// Whether two puts to the same peer take effect in the order in which they were posted.
+    /// True if two puts to the same peer take effect in the order in which they were posted.
     pub puts_in_order: bool,
     /// Maximum length of a message, in bytes.
     pub message_bytes_max: usize,

@@ -109,7 +109,7 @@ struct ProcessState {
     card: Option<Vec<u8>>,
     /// Set once it has failed or ended early. It then has no further part in the job.
     lost: Option<Loss>,
-    /// Whether the process has ended.
+    /// True if the process has ended.
     ended: bool,
 }
 
@@ -119,7 +119,7 @@ struct ProcessState {
 struct Watch {
     /// The time of the next check.
     due: Duration,
-    /// Whether all survivors were asked, and none has said anything since.
+    /// True if all survivors were asked, and none has said anything since.
     unanswered: bool,
 }
 

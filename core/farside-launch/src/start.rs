@@ -71,7 +71,7 @@ pub struct Launch {
     pub site: Option<String>,
     /// The longest time that the job may run.
     pub time_limit: Option<Duration>,
-    /// Whether the standard output of the processes is discarded.
+    /// True if the standard output of the processes is discarded.
     pub quiet_stdout: bool,
     /// The files that take what each process prints to standard output and error. A process without
     /// a file inherits both.

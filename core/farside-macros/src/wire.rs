@@ -99,9 +99,9 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
 struct Options {
     krate: Path,
     word: Option<LitStr>,
-    /// Whether type parameters get no bound.
+    /// True if type parameters get no bound.
     is_unbounded: bool,
-    /// Whether later versions may have further fields.
+    /// True if later versions may have further fields.
     is_extensible: bool,
 }
 

@@ -192,8 +192,8 @@ impl Image {
         allowed.then_some(address)
     }
 
-    /// Whether [`Image::function_at`] knows where functions start. If not, it only checks that the
-    /// offset lies in code.
+    /// Returns whether [`Image::function_at`] knows where functions start. If not, it only checks
+    /// that the offset lies in code.
     pub fn checks_function_starts(&self) -> bool {
         matches!(self.starts, FunctionStarts::Known(_))
     }

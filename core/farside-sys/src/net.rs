@@ -30,7 +30,7 @@ pub struct Received {
     pub bytes: usize,
     /// The descriptor that travelled with the message.
     pub fd: Option<OwnedFd>,
-    /// Whether the system dropped a descriptor that travelled with the message, because this
+    /// True if the system dropped a descriptor that travelled with the message, because this
     /// process may open no more files.
     pub fd_is_lost: bool,
 }
@@ -353,7 +353,7 @@ impl AsFd for Waker {
 pub struct Interest<'a> {
     /// The descriptor.
     pub fd: BorrowedFd<'a>,
-    /// Whether to wait for writability in addition to readability.
+    /// True to wait for writability in addition to readability.
     pub writable: bool,
 }
 

@@ -28,7 +28,7 @@ impl Origin {
         Self(number())
     }
 
-    /// Whether this process is it. *Cost*: two loads.
+    /// Returns whether this process is it. *Cost*: two loads.
     #[inline]
     #[must_use]
     pub fn is_here(self) -> bool {

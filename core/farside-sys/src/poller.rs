@@ -21,7 +21,7 @@ pub struct Poller(OwnedFd);
 pub struct Ready {
     /// The number under which it was added.
     pub number: u64,
-    /// Whether the other end has closed or failed.
+    /// True if the other end has closed or failed.
     pub has_ended: bool,
 }
 

@@ -58,14 +58,14 @@ pub struct SharedMemory {
 pub struct MemoryPreference {
     /// The largest pages to try. Smaller ones are tried afterwards.
     pub pages: PageKind,
-    /// Whether no smaller pages will do. Only for the kinds that an administrator reserves.
+    /// True if no smaller pages will do. Only for the kinds that an administrator reserves.
     pub requires_pages: bool,
     /// The preferred NUMA node.
     pub node: Option<NumaNodeId>,
-    /// Whether ordinary pages come when they are first accessed, instead of at the creation. If the
+    /// True if ordinary pages come when they are first accessed, instead of at the creation. If the
     /// machine has no memory left then, the system ends a process, as for a program's own memory.
     pub on_demand: bool,
-    /// Whether only this mapping may write. The system refuses others that would.
+    /// True if only this mapping may write. The system refuses others that would.
     pub is_ours_to_write: bool,
 }
 

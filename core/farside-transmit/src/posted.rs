@@ -45,7 +45,7 @@ pub struct PostedQueue {
     poster: Box<dyn Poster>,
     peer: ProcessId,
     limits: QueueLimits,
-    /// Whether an overrun ends the queue, as it does in hardware.
+    /// True if an overrun ends the queue, as it does in hardware.
     is_brittle: bool,
     frontier: Arc<Frontier>,
     state: Mutex<State>,

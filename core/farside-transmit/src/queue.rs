@@ -50,7 +50,7 @@ pub struct Queue {
     limits: QueueLimits,
     frontier: Arc<Frontier>,
     own: Box<dyn TransferQueue>,
-    /// Whether something was posted. Written and read by the posting threads, which coordinate
+    /// True if something was posted. Written and read by the posting threads, which coordinate
     /// their order themselves.
     has_posted: AtomicBool,
 }

@@ -61,7 +61,7 @@ impl Ticket {
 pub enum Step {
     /// Post the operation.
     Post {
-        /// Whether to post it with a signal.
+        /// True to post it with a signal.
         signalled: bool,
     },
     /// Make progress and ask again: a signalled operation is in flight, and there is no room before

@@ -170,7 +170,7 @@ pub use schema::{Shape, ShapeKind, Variant};
     note = "references, pointers, `Rc`, `Arc` and guards are addresses of this process, and mean nothing in another"
 )]
 pub unsafe trait Wire: Sized + Send + 'static {
-    /// Whether every value travels as its own `size_of::<Self>()` bytes, padding included.
+    /// True if every value travels as its own `size_of::<Self>()` bytes, padding included.
     const PLAIN: bool;
 
     /// Returns the number of bytes that [`write`](Self::write) will write. A sum that exceeds

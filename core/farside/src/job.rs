@@ -84,7 +84,7 @@ pub struct Job {
     entry: Option<Vec<OsString>>,
     time_limit: Option<Duration>,
     quiet_stdout: bool,
-    /// Whether the fabric is chosen in spite of the environment.
+    /// True if the fabric is chosen in spite of the environment.
     fabric_is_forced: bool,
     /// The functions that other processes can call by name in processes of this program.
     names: Names,

@@ -65,7 +65,7 @@ pub struct TaskPool<T> {
     asked_by: RefCell<Vec<WorkerId>>,
     /// The number of gifts sent minus those received.
     balance: Cell<i64>,
-    /// Whether a gift has come since the token was last here.
+    /// True if a gift has come since the token was last here.
     was_given: Cell<bool>,
     /// The token, while it is here.
     token: Cell<Option<Token>>,
@@ -77,7 +77,7 @@ pub struct TaskPool<T> {
 struct Token {
     /// The number of gifts that the workers on its way have sent, minus those they have received.
     balance: i64,
-    /// Whether one of them was given tasks since it last passed the token on.
+    /// True if one of them was given tasks since it last passed the token on.
     was_given: bool,
 }
 

@@ -28,7 +28,7 @@ const FOLDERS: [&str; 4] = ["core", "services", "apps", "dev"];
 pub(crate) struct Crate {
     /// Its folder, which has its name.
     folder: &'static str,
-    /// Whether the crate has no unsafe code at all.
+    /// True if the crate has no unsafe code at all.
     is_safe: bool,
     /// The lines of code at most: see `cargo xtask lines`.
     pub(crate) code: usize,
@@ -210,7 +210,7 @@ impl Crate {
         FOLDERS.iter().position(|floor| self.folder.starts_with(floor))
     }
 
-    /// Whether `lower` is somewhere below.
+    /// Returns whether `lower` is somewhere below.
     fn is_above(&self, lower: &Self) -> bool {
         let mut below = CRATES.iter().filter(|known| self.below.contains(&known.name()));
         lower.floor() <= self.floor() && below.any(|known| known.name() == lower.name() || known.is_above(lower))

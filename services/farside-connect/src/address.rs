@@ -111,7 +111,7 @@ impl Address {
         }
     }
 
-    /// Whether it leads to shared memory.
+    /// Returns whether it leads to shared memory.
     pub(crate) fn is_shm(&self) -> bool {
         matches!(self, Self::Shm(_) | Self::ShmPath(_))
     }

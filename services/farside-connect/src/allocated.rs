@@ -13,7 +13,7 @@ use crate::segments::Segment;
 pub struct Allocated {
     pub(crate) mapping: Arc<Mapping>,
     pub(crate) bytes: usize,
-    /// Whether peers may write it if a call lets them.
+    /// True if peers may write it if a call lets them.
     pub(crate) peers_may_write: bool,
     /// The connections whose peers have it, and its number there.
     shares: Mutex<Vec<(Weak<dyn Sharer>, u64)>>,

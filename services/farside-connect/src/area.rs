@@ -62,7 +62,7 @@ impl Withdrawal {
         }
     }
 
-    /// Whether a peer may have the memory still.
+    /// Returns whether a peer may have the memory still.
     #[must_use]
     pub fn is_pending(&self) -> bool {
         self.0.strong_count() > 0
@@ -90,7 +90,7 @@ pub(crate) trait PassedOn: Send + Sync + fmt::Debug {
     /// Copies bytes, if the owner need not be asked.
     fn copy_out(&self, offset: u64, into: &mut [u8]) -> Option<()>;
 
-    /// Whether this thread alone receives for the owner's connection at the moment.
+    /// Returns whether this thread alone receives for the owner's connection at the moment.
     fn is_led_here(&self) -> bool;
 
     /// Receives what has arrived from the owner, unless another thread does.
@@ -127,7 +127,7 @@ pub(crate) enum Request {
 
 /// The connection of a third party.
 pub(crate) trait Asker: Send + Sync + fmt::Debug {
-    /// Whether the third party may still access the memory.
+    /// Returns whether the third party may still access the memory.
     fn is_exposed(&self, number: u64) -> bool;
 
     /// Ends an operation of the third party.
@@ -317,12 +317,12 @@ impl Area {
         self.bytes
     }
 
-    /// Whether the peer may write.
+    /// Returns whether the peer may write.
     pub(crate) fn may_write(&self) -> bool {
         self.may_write
     }
 
-    /// Whether the memory was lent: it may be taken back.
+    /// Returns whether the memory was lent: it may be taken back.
     pub(crate) fn is_lent(&self) -> bool {
         matches!(self.lock().holds, Holds::Lent)
     }
@@ -373,7 +373,7 @@ impl Area {
         drop(free);
     }
 
-    /// Whether the memory was taken or given back.
+    /// Returns whether the memory was taken or given back.
     pub fn is_gone(&self) -> bool {
         self.lock().is_gone
     }
@@ -400,7 +400,7 @@ impl Area {
         }
     }
 
-    /// Whether the program changes the memory while peers have it.
+    /// Returns whether the program changes the memory while peers have it.
     pub(crate) fn is_alive(&self) -> bool {
         self.allocated().is_some() || matches!(self.lock().holds, Holds::Source(_))
     }

@@ -172,8 +172,8 @@ impl<A> Bulk<A> {
         }
     }
 
-    /// Whether the peer still holds the memory ready: its call has not ended, or its connection if
-    /// it came in a result. Memory of this side is ready.
+    /// Returns whether the peer still holds the memory ready: its call has not ended, or its
+    /// connection if it came in a result. Memory of this side is ready.
     ///
     /// *Cost.* For memory of a result up to one system call, and what has arrived is received.
     #[must_use]

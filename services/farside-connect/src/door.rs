@@ -94,7 +94,7 @@ impl Door {
         named(&self.address)
     }
 
-    /// Whether programs of other machines may come.
+    /// Returns whether programs of other machines may come.
     pub fn is_network(&self) -> bool {
         matches!(self.listener, Listening::Tcp(_))
     }
@@ -316,7 +316,7 @@ impl Guest {
         Self { number, ..self }
     }
 
-    /// Whether the guest is another user, or on another machine.
+    /// Returns whether the guest is another user, or on another machine.
     pub fn is_outsider(&self) -> bool {
         !self.peer.is_own_user
     }

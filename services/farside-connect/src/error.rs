@@ -95,7 +95,7 @@ impl ConnectError {
         Self::Refused { address: address.to_string(), refusal }
     }
 
-    /// Whether the same attempt may succeed a moment later.
+    /// Returns whether the same attempt may succeed a moment later.
     pub fn may_pass(&self) -> bool {
         match self {
             Self::Absent { .. } => true,

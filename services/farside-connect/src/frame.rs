@@ -184,7 +184,7 @@ pub struct Share {
     pub base: u64,
     /// The size.
     pub bytes: u64,
-    /// Whether the peer may write it.
+    /// True if the peer may write it.
     pub may_write: bool,
 }
 

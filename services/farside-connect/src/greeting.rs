@@ -284,7 +284,7 @@ impl Tokens {
         self
     }
 
-    /// Whether no token is accepted.
+    /// Returns whether no token is accepted.
     pub fn is_empty(&self) -> bool {
         self.known.is_empty()
     }

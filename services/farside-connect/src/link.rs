@@ -73,7 +73,7 @@ pub struct Link {
     shares: Mutex<Shares>,
     /// The `Fetch`es that wait until less is to be sent. The receiving thread uses them.
     deferred: Mutex<VecDeque<(u64, Fetch)>>,
-    /// Whether there may be some.
+    /// True if there may be some.
     has_deferred: AtomicBool,
     end: OnceLock<LinkEnd>,
     /// Held by the thread that receives; memory for it.
@@ -84,7 +84,7 @@ pub struct Link {
     followers: Mutex<()>,
     follower_count: AtomicUsize,
     changed: Condvar,
-    /// Whether a thread or a task waits until less is to be sent.
+    /// True if a thread or a task waits until less is to be sent.
     has_paused: AtomicBool,
     /// The tasks that do.
     paused: Mutex<Vec<Task>>,
@@ -93,7 +93,7 @@ pub struct Link {
     unsent_bytes: AtomicUsize,
     /// Wakes the leading thread, where there is no loop.
     poke: Option<Waker>,
-    /// Whether the peer has failed to read this side's memory directly, as some systems forbid it.
+    /// True if the peer has failed to read this side's memory directly, as some systems forbid it.
     peer_cannot_read: AtomicBool,
     /// The same of this side.
     pub(crate) cannot_read_peer: AtomicBool,
@@ -102,9 +102,9 @@ pub struct Link {
 /// What differs between the links of clients and of servers.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Whether the other end is a client. A client does not push.
+    /// True if the other end is a client. A client does not push.
     pub serves: bool,
-    /// Whether a loop receives for all threads: the server's, or a task of the client.
+    /// True if a loop receives for all threads: the server's, or a task of the client.
     pub has_loop: bool,
     /// For how long a waiting thread looks before it sleeps.
     pub spin: Duration,
@@ -145,9 +145,9 @@ struct Exposed {
     ended: Option<u8>,
     /// The task that waits for the operation.
     task: Option<Task>,
-    /// Whether it is memory in a result, which the peer has until it releases it or the link ends.
+    /// True if it is memory in a result, which the peer has until it releases it or the link ends.
     is_in_result: bool,
-    /// Whether it is memory of an argument, which comes back when the peer releases it.
+    /// True if it is memory of an argument, which comes back when the peer releases it.
     is_argument: bool,
 }
 
@@ -222,8 +222,8 @@ impl Link {
         if self.is_forked() { Some(&LinkEnd::Forked) } else { self.end.get() }
     }
 
-    /// Whether this process is a forked child of the one to which the link belongs. Then nothing
-    /// else may be done with it.
+    /// Returns whether this process is a forked child of the one to which the link belongs. Then
+    /// nothing else may be done with it.
     #[inline]
     pub fn is_forked(&self) -> bool {
         !self.origin.is_here()
@@ -311,8 +311,8 @@ impl Link {
         Err(self.end.get().cloned().unwrap_or(failure))
     }
 
-    /// Whether a transfer may go on: little waits to be sent. Otherwise [`step`](Self::step) wakes
-    /// the waiting threads as soon as it may.
+    /// Returns whether a transfer may go on: little waits to be sent. Otherwise
+    /// [`step`](Self::step) wakes the waiting threads as soon as it may.
     pub(crate) fn may_go_on(&self) -> bool {
         self.has_paused.store(true, Ordering::Relaxed);
         // SYNC: either this look finds what the step has sent, or the step's finds the flag.
@@ -337,13 +337,13 @@ impl Link {
         })
     }
 
-    /// Whether so much waits to be sent that transfers pause: on this link, or on all links of a
-    /// server and some of it here.
+    /// Returns whether so much waits to be sent that transfers pause: on this link, or on all links
+    /// of a server and some of it here.
     fn is_full(&self) -> bool {
         self.path.backlog_bytes() > BACKLOG_BYTES_MAX || self.is_crowded()
     }
 
-    /// Whether something waits to be sent here, and much on all links of the server.
+    /// Returns whether something waits to be sent here, and much on all links of the server.
     #[inline]
     pub fn is_crowded(&self) -> bool {
         self.limits.unsent.as_ref().is_some_and(|unsent| unsent.is_crowded()) && self.path.backlog_bytes() > 0

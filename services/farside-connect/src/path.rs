@@ -107,8 +107,8 @@ pub trait Path: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Whether the calling thread may receive. On a simulated path, only the one that lets time
-    /// pass may.
+    /// Returns whether the calling thread may receive. On a simulated path, only the one that lets
+    /// time pass may.
     fn may_receive(&self) -> bool {
         true
     }
@@ -149,7 +149,8 @@ pub trait Direct {
     /// Clears one of this side's marks.
     fn clear_mark(&self, mark: usize);
 
-    /// Whether the peer's mark holds `number`. What was read from its memory before is right then.
+    /// Returns whether the peer's mark holds `number`. What was read from its memory before is
+    /// right then.
     fn is_marked(&self, mark: usize, number: u64) -> bool;
 
     /// Lets the peer map memory, under a number of this side. Returns false if that cannot be now.

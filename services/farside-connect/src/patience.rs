@@ -28,13 +28,13 @@ impl Patience {
         Self { deadline, cancelled: cancellation() }
     }
 
-    /// Whether what is waited for is no longer wanted.
+    /// Returns whether what is waited for is no longer wanted.
     #[inline]
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.as_ref().is_some_and(|cancelled| cancelled.is_set())
     }
 
-    /// Whether it was cancelled, or the deadline has passed.
+    /// Returns whether it was cancelled, or the deadline has passed.
     pub(crate) fn is_over(&self) -> bool {
         self.is_cancelled() || Instant::now() >= self.deadline
     }
@@ -66,7 +66,7 @@ pub struct Cancellation {
 }
 
 impl Cancellation {
-    /// Whether the call was cancelled.
+    /// Returns whether the call was cancelled.
     #[inline]
     pub fn is_set(&self) -> bool {
         self.is_set.load(Ordering::Relaxed)
@@ -138,15 +138,15 @@ pub fn deadline() -> Option<Instant> {
     })
 }
 
-/// Whether the call that this thread handles was cancelled. `None` if it handles none, or an inline
-/// one.
+/// Returns whether the call that this thread handles was cancelled. `None` if it handles none, or
+/// an inline one.
 #[inline]
 fn cancellation() -> Option<Arc<Cancellation>> {
     // A thread that ends handles no call.
     END.get().and_then(|_| CANCELLATION.try_with(|known| known.borrow().clone()).ok()?)
 }
 
-/// Whether this thread is in a handler.
+/// Returns whether this thread is in a handler.
 #[inline]
 pub fn is_handling() -> bool {
     END.get().is_some()

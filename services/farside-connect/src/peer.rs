@@ -24,8 +24,8 @@ impl Peer {
         Self { user: Some(farside_sys::process::user_id()), is_own_user: true, ..Self::default() }
     }
 
-    /// Whether the peer has a right. A client of the server's own user that showed no token has all
-    /// rights; any other has those of its token.
+    /// Returns whether the peer has a right. A client of the server's own user that showed no token
+    /// has all rights; any other has those of its token.
     #[must_use]
     pub fn has_right(&self, right: &str) -> bool {
         match self.token {

@@ -30,7 +30,7 @@ const SEGMENTS_BYTES_MAX: usize = 40 << 10;
 /// longer to find a small segment in another process than its owner takes to copy it.
 const SEGMENT_BYTES_MIN: u64 = 1024;
 
-/// Whether segments, of `bytes` bytes together, are read by messages.
+/// Returns whether segments, of `bytes` bytes together, are read by messages.
 fn are_short(segments: usize, bytes: u64) -> bool {
     segments > 1 && bytes / (segments as u64) < SEGMENT_BYTES_MIN
 }
@@ -129,7 +129,7 @@ impl Remote {
         Ok(area.take())
     }
 
-    /// Whether transfers of `bytes` bytes go by RDMA.
+    /// Returns whether transfers of `bytes` bytes go by RDMA.
     pub(crate) fn is_registered(&self, bytes: usize) -> bool {
         self.shown().registered(bytes).is_some()
     }
@@ -162,7 +162,7 @@ impl Remote {
         self.memory.bytes
     }
 
-    /// Whether the peer still holds the memory ready.
+    /// Returns whether the peer still holds the memory ready.
     pub(crate) fn is_valid(&self) -> bool {
         let is_wanted = match &self.holder {
             Holder::Handler(call) => !call.is_over() && self.link.end().is_none(),
@@ -195,7 +195,7 @@ pub struct Description {
     pub segments: Vec<u8>,
     /// The number of the shared memory in which the segments lie. They begin at offsets then.
     pub shared: Option<u64>,
-    /// Whether it is to be written, and not to be read.
+    /// True if it is to be written, and not to be read.
     pub may_write: bool,
 }
 

@@ -84,7 +84,7 @@ pub fn with_fields(element: ElementType, fields: &[Field]) -> String {
     }
 }
 
-/// Whether a type can be that of elements, and has these fields.
+/// Returns whether a type can be that of elements, and has these fields.
 pub fn is_possible(element: ElementType, fields: &[Field]) -> bool {
     let ElementType::Struct(bytes) = element else { return fields.is_empty() };
     let has_place = |field: &Field| {
@@ -164,7 +164,7 @@ impl ElementType {
         }
     }
 
-    /// Whether bytes are values of the type. All are but those of `bool`.
+    /// Returns whether bytes are values of the type. All are but those of `bool`.
     pub fn are_values(self, bytes: &[u8]) -> bool {
         self != Self::Bool || bytes.iter().all(|byte| *byte < 2)
     }

@@ -65,12 +65,12 @@ impl JobId {
         Self { name: tidied(name), id: std::process::id() }
     }
 
-    /// Whether it can be the name of a job, and so be shown in a terminal.
+    /// Returns whether it can be the name of a job, and so be shown in a terminal.
     pub fn is_valid(&self) -> bool {
         tidied(&self.name) == self.name
     }
 
-    /// Whether a user who wrote this means the job: by name, by ID, or both as `NAME/ID`.
+    /// Returns whether a user who wrote this means the job: by name, by ID, or both as `NAME/ID`.
     pub fn is_meant_by(&self, text: &str) -> bool {
         text == self.to_string() || text == self.id.to_string() || tidied(text) == self.name
     }
@@ -113,7 +113,7 @@ fn tidied(name: &str) -> String {
 pub struct FoundDoors {
     /// The processes that have one.
     pub processes: BTreeSet<u32>,
-    /// Whether the launcher has one.
+    /// True if the launcher has one.
     pub has_launcher: bool,
 }
 

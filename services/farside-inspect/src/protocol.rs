@@ -29,7 +29,7 @@ pub struct About {
     pub job: JobId,
     /// Where its door on the network listens, if it has one.
     pub network: Option<String>,
-    /// Whether it is to have one, by `FARSIDE_INSPECT`, and has opened none because it has shown
+    /// True if it is to have one, by `FARSIDE_INSPECT`, and has opened none because it has shown
     /// nothing yet.
     pub awaits_network: bool,
     /// A number that no other process has.
@@ -98,7 +98,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// Whether the area has elements to read.
+    /// Returns whether the area has elements to read.
     #[must_use]
     pub fn has_elements(self) -> bool {
         !matches!(self, Self::Action | Self::Probe)
@@ -136,7 +136,7 @@ pub struct Part {
     pub role: Role,
     /// How it is best drawn.
     pub kind: Kind,
-    /// Whether those who look may write it.
+    /// True if those who look may write it.
     pub is_writable: bool,
     /// The type of the elements.
     pub element: ElementType,
@@ -183,7 +183,7 @@ pub struct Wanted {
     pub wish: Wish,
     /// The places in each dimension of the part.
     pub spans: Vec<Span>,
-    /// Whether the reader copies memory itself, and asks afterwards whether it was
+    /// True if the reader copies memory itself, and asks afterwards whether it was
     /// [unchanged](Door::is_unchanged).
     pub is_direct: bool,
 }
@@ -392,7 +392,7 @@ pub trait Door {
     fn step(&self, cx: &Call, name: String, worker: u32) -> Result<Option<u64>, Refused>;
     /// Waits for a step, and gives its elements. An area without steps is read as it is now.
     async fn get(&self, cx: &Call, wanted: Wanted) -> Result<Got, Refused>;
-    /// Whether memory is still what it was at a version.
+    /// Returns whether memory is still what it was at a version.
     #[rpc(inline)]
     fn is_unchanged(&self, cx: &Call, name: String, worker: u32, version: u64) -> Result<bool, Refused>;
     /// Writes elements of memory, all at once. `lock` is the caller's lock of the area, if it has

@@ -200,7 +200,7 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// Whether the store does not have the key.
+    /// Returns whether the store does not have the key.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Call(CallError::Service(KvError::NotFound { .. })))

@@ -205,7 +205,7 @@ impl Index {
         })
     }
 
-    /// Whether a key names the long value.
+    /// Returns whether a key names the long value.
     pub(crate) fn has_long(&self, version: u64) -> Result<bool, KvError> {
         self.read(|read| Ok(read.open_table(LONG)?.get(version)?.is_some()))
     }

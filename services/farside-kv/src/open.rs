@@ -32,7 +32,7 @@ pub(crate) struct OpenValues(Mutex<State>);
 struct State {
     /// When each was read last.
     values: Vec<(Instant, Arc<OpenValue>)>,
-    /// Whether a thread closes what is idle.
+    /// True if a thread closes what is idle.
     is_watched: bool,
 }
 

@@ -50,7 +50,7 @@ pub struct Entry {
 pub struct Page {
     /// The keys.
     pub entries: Vec<Entry>,
-    /// Whether more keys follow. Ask for those after the last one.
+    /// True if more keys follow. Ask for those after the last one.
     pub has_more: bool,
 }
 

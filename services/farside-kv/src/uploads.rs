@@ -23,7 +23,7 @@ pub(crate) struct Uploads(Mutex<State>);
 struct State {
     of: HashMap<u64, Held>,
     time: Duration,
-    /// Whether a thread looks for silent clients.
+    /// True if a thread looks for silent clients.
     is_watched: bool,
 }
 

@@ -63,8 +63,8 @@ impl Call {
         self.deadline().saturating_duration_since(Instant::now())
     }
 
-    /// Whether the caller no longer waits: it cancelled the call, its deadline has passed, or its
-    /// connection has ended. A handler that works for long asks now and then.
+    /// Returns whether the caller no longer waits: it cancelled the call, its deadline has passed,
+    /// or its connection has ended. A handler that works for long asks now and then.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.is_given_up() || Instant::now() >= self.deadline()

@@ -66,7 +66,7 @@ struct Shared {
     spin: Duration,
     ways: Ways,
     receiver: Option<Arc<dyn Receive>>,
-    /// Whether it makes one connection and no other.
+    /// True if it makes one connection and no other.
     is_once: bool,
     origin: Origin,
     current: Mutex<Current>,
@@ -79,7 +79,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Current {
     connection: Option<Arc<Connection>>,
-    /// Whether a thread connects at this moment.
+    /// True if a thread connects at this moment.
     is_dialling: bool,
 }
 
@@ -378,8 +378,8 @@ impl Client {
         if origin.is_here() { Ok(()) } else { Err(ConnectError::Forked { address: address.to_string() }) }
     }
 
-    /// Whether the first call of a procedure would connect before, as far as this side knows, or
-    /// wait for what may receive on this very thread. In a forked child it would fail.
+    /// Returns whether the first call of a procedure would connect before, as far as this side
+    /// knows, or wait for what may receive on this very thread. In a forked child it would fail.
     fn would_wait(&self) -> bool {
         let has_ended = |connection: &Arc<Connection>| connection.link.end().is_some();
         let would_connect =
@@ -479,14 +479,14 @@ impl Receiver {
         connection.calls.wake_all(connection.link.end().is_some());
     }
 
-    /// Whether there is a connection still.
+    /// Returns whether there is a connection still.
     pub(crate) fn is_there(&self) -> bool {
         self.0.strong_count() > 0
     }
 }
 
 impl Connection {
-    /// Whether calls can be made. A connection that was idle may have ended without a word.
+    /// Returns whether calls can be made. A connection that was idle may have ended without a word.
     fn is_alive(&self, now: Instant) -> bool {
         let now_us = u64::try_from((now - self.made).as_micros()).unwrap_or(u64::MAX);
         // Of threads that call at once, any may be the last.

@@ -137,7 +137,7 @@ impl<E> CallError<E> {
         Self::Undecodable { what, cause: cause.to_string() }
     }
 
-    /// Whether the call may have run.
+    /// Returns whether the call may have run.
     pub fn ran(&self) -> Ran {
         match self {
             Self::Service(_) | Self::Panicked(_) | Self::Cancelled => Ran::Maybe,

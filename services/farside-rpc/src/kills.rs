@@ -182,7 +182,7 @@ impl Victim {
         Self(command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap())
     }
 
-    /// Whether the process has come to its end alive.
+    /// Returns whether the process has come to its end alive.
     fn has_survived(&mut self) -> bool {
         use std::os::unix::process::ExitStatusExt;
 

@@ -440,8 +440,8 @@ impl Session {
         })
     }
 
-    /// Whether a step is from before the last change by this session. Who changes something and
-    /// then reads sees the change.
+    /// Returns whether a step is from before the last change by this session. Who changes something
+    /// and then reads sees the change.
     fn is_outdated_step(&self, job: &str, step: Option<u64>) -> bool {
         let is_before = step.is_some_and(|step| lock(&self.changes).get(job).is_some_and(|last| step <= *last));
         is_before && lock(&self.pauses).get(job).is_none_or(|paused| paused.has_ended())
@@ -593,7 +593,7 @@ pub(crate) fn failure(error: &SessionError) -> Value {
     json!({ "error": error.to_string() })
 }
 
-/// Whether what is known of a job and its areas may hold no longer.
+/// Returns whether what is known of a job and its areas may hold no longer.
 fn is_outdated(error: &InspectError) -> bool {
     matches!(
         error,

@@ -56,7 +56,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// Whether it takes longer to make the data than to work on them.
+    /// Returns whether it takes longer to make the data than to work on them.
     fn is_long(&self) -> bool {
         self.is_search() || self.name.starts_with("kmers/")
     }

@@ -465,7 +465,7 @@ struct Moved {
     /// The number of calls that are under way at once.
     depth: usize,
     how: How,
-    /// Whether the handler's process maps the memory.
+    /// True if the handler's process maps the memory.
     is_mapped: bool,
 }
 

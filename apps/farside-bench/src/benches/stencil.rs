@@ -114,7 +114,7 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
 }
 
 impl Plan {
-    /// Whether the case is none of the variants that have a suffix.
+    /// Returns whether the case is none of the variants that have a suffix.
     fn is_plain(self) -> bool {
         self.way == ExchangeKind::Signals && self.computing == Computing::Here
     }

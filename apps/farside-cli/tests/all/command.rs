@@ -197,7 +197,7 @@ fn an_interrupt_ends_everything() {
     wait_until("all have ended", || !processes.iter().any(|pid| is_running(*pid)));
 }
 
-/// Whether a process exists and has not ended.
+/// Returns whether a process exists and has not ended.
 fn is_running(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))

@@ -34,7 +34,8 @@ impl Budget {
         }
     }
 
-    /// Whether the time is up after `rollouts`. Never before the first, as a report needs one.
+    /// Returns whether the time is up after `rollouts`. Never before the first, as a report needs
+    /// one.
     #[inline]
     pub(crate) fn is_timed_out(self, rollouts: u64, start: Instant) -> bool {
         match self {

@@ -107,7 +107,7 @@ impl Type {
         Ok(())
     }
 
-    /// Whether `null` is a value of the type, so that an `Option` of it needs another form.
+    /// Returns whether `null` is a value of the type, so that an `Option` of it needs another form.
     pub(super) fn may_be_null(&self) -> bool {
         // A type that is deeper in itself has no values.
         self.may_be_null_within(DEPTH_MAX)

@@ -46,7 +46,8 @@ impl Graph {
     }
 }
 
-/// Whether two vertices of the product are neighbors: in each star both are the center, or one is.
+/// Returns whether two vertices of the product are neighbors: in each star both are the center, or
+/// one is.
 fn are_joined(mut a: u32, mut b: u32) -> bool {
     STARS.iter().all(|leaves| {
         let ends = (a % (leaves + 1), b % (leaves + 1));

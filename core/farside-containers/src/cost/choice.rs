@@ -16,7 +16,7 @@ const HYSTERESIS: f64 = 0.8;
 pub(crate) struct Planner {
     model: CostModel,
     load: Load,
-    /// Whether the model is of another machine, for want of one.
+    /// True if the model is of another machine, for want of one.
     is_foreign: bool,
 }
 

@@ -87,7 +87,7 @@ pub(super) struct Effort {
     pub(super) tries: u32,
     /// The number of slots that an insertion looks at.
     pub(super) probes: u64,
-    /// Whether to take a slot that is marked as being read. Readers notice that.
+    /// True to take a slot that is marked as being read. Readers notice that.
     pub(super) is_forced: bool,
 }
 
@@ -268,8 +268,9 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
         Some(first.add(1).map(|second| [(Op::Insert, first), (Op::Find, second)]))
     }
 
-    /// Whether only this worker accesses the slot of the key. A map that chooses its implementation
-    /// is not sure of that: if a process is lost meanwhile, workers may have different ones.
+    /// Returns whether only this worker accesses the slot of the key. A map that chooses its
+    /// implementation is not sure of that: if a process is lost meanwhile, workers may have
+    /// different ones.
     #[inline]
     fn is_alone(&self) -> bool {
         self.level == Level::Local || self.state.settings.choice.0 == Some(Implementation::Call)
@@ -705,7 +706,7 @@ impl<K: Slot, V: Slot> Drop for Held<'_, '_, K, V> {
     }
 }
 
-/// Whether a part could not grow for lack of memory.
+/// Returns whether a part could not grow for lack of memory.
 pub(super) fn lacks_memory(error: &Error) -> bool {
     matches!(error.room_error(), Some(MapError::Memory { .. }))
 }

@@ -218,7 +218,7 @@ impl<K: Slot, V: Slot> Iterator for Entries<'_, '_, K, V> {
     }
 }
 
-/// Whether the memory is gone: the map has freed an earlier part.
+/// Returns whether the memory is gone: the map has freed an earlier part.
 fn is_stale(error: &Error) -> bool {
     matches!(error.room_error(), Some(GlobalError::Address { why: AddressFault::Stale, .. }))
 }

@@ -294,7 +294,7 @@ pub(super) trait Operation<K: Slot, V: Slot> {
     const NAME: &'static str;
     /// What a promise must permit.
     const KIND: Kind;
-    /// Whether only the owner can do it.
+    /// True if only the owner can do it.
     const IS_CALL: bool = false;
     type Arguments: Wire + Clone;
     type Answer: Wire;

@@ -190,7 +190,7 @@ pub(super) struct Part {
     pub(super) base: GlobalPtr<u8>,
     /// A power of two.
     pub(super) slots: u64,
-    /// Whether this worker reaches it by loads and stores.
+    /// True if this worker reaches it by loads and stores.
     pub(super) is_mapped: bool,
 }
 

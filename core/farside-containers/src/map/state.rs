@@ -47,7 +47,7 @@ pub(super) struct State<K, V> {
     pub(super) doubtful: RefCell<Vec<Doubt>>,
     /// The number of doubts so far.
     doubts: Cell<u32>,
-    /// Whether a request of this worker was given up: it may change the map's memory at any time.
+    /// True if a request of this worker was given up: it may change the map's memory at any time.
     is_late: Cell<bool>,
 }
 
@@ -75,8 +75,8 @@ struct PartMemory {
 }
 
 impl PartMemory {
-    /// Whether no process was lost that may know of it. What such a process had sent may arrive
-    /// late.
+    /// Returns whether no process was lost that may know of it. What such a process had sent may
+    /// arrive late.
     fn is_safe(&self, me: &Worker) -> bool {
         self.losses == me.lost_processes().len()
     }

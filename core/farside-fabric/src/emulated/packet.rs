@@ -101,7 +101,7 @@ pub enum Answer {
         bytes: u64,
         /// The native access to the region; `None` if peers access it only by messages.
         access: Option<NativeAccess>,
-        /// Whether peers may write the region.
+        /// True if peers may write the region.
         is_writable: bool,
     },
     /// The put is visible.
@@ -159,7 +159,7 @@ impl Packet {
         (packet.has_data() || data.is_empty()).then_some((packet, data))
     }
 
-    /// Whether data may follow.
+    /// Returns whether data may follow.
     fn has_data(&self) -> bool {
         match self {
             Self::User => true,

@@ -52,7 +52,7 @@ pub struct Block {
 }
 
 impl Block {
-    /// Whether the block was cut from new memory, so that its bytes were zero when it was
+    /// Returns whether the block was cut from new memory, so that its bytes were zero when it was
     /// allocated.
     pub fn is_zero(&self) -> bool {
         self.is_zero

@@ -17,7 +17,7 @@ pub struct NodeOptions {
     pub node: Option<NumaNodeId>,
     /// The largest pages to try.
     pub pages: PageKind,
-    /// Whether no smaller pages will do: see [`MemoryPreference::requires_pages`]. Chunks are then
+    /// True if no smaller pages will do: see [`MemoryPreference::requires_pages`]. Chunks are then
     /// multiples of a page.
     pub requires_pages: bool,
     /// The unit: chunks are multiples of it.
@@ -30,7 +30,7 @@ pub struct NodeOptions {
     pub superchunk_bytes_max: usize,
     /// Maximum size of all superchunks together.
     pub limit_bytes: usize,
-    /// Whether pages come when they are first accessed: see [`MemoryPreference::on_demand`].
+    /// True if pages come when they are first accessed: see [`MemoryPreference::on_demand`].
     pub on_demand: bool,
 }
 

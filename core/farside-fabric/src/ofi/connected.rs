@@ -185,7 +185,7 @@ struct State {
     endpoint: Endpoint,
     is_connected: bool,
     failure: Option<String>,
-    /// Whether a thread sleeps on the descriptors.
+    /// True if a thread sleeps on the descriptors.
     is_led: bool,
     /// The memory of the slots, and its number at the endpoint.
     room: Option<(Arc<Mapping>, usize)>,

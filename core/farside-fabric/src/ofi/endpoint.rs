@@ -69,7 +69,7 @@ pub struct OfiEndpoint {
     looks: AtomicU64,
     /// The value of `looks` at the last check by the thread in `wait`.
     looks_seen: AtomicU64,
-    /// Whether the threads that make progress repeatedly have stopped.
+    /// True if the threads that make progress repeatedly have stopped.
     unattended: AtomicBool,
     /// Whether there is an event to receive.
     news: Arc<News>,

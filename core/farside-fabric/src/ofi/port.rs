@@ -496,7 +496,7 @@ pub(super) struct Piece {
     pub(super) bytes: usize,
     pub(super) registration: Option<Registration>,
     pub(super) context: *mut c_void,
-    /// Whether a completion is requested. Otherwise only a failure is reported.
+    /// True if a completion is requested. Otherwise only a failure is reported.
     pub(super) is_told: bool,
 }
 

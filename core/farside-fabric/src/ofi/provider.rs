@@ -41,7 +41,7 @@ pub struct Provider {
     pub name: String,
     /// The device or interface.
     pub domain: String,
-    /// Whether a job takes the provider only by its name, because no test runs over it.
+    /// True if a job takes the provider only by its name, because no test runs over it.
     pub is_on_request: bool,
 }
 

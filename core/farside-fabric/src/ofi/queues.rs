@@ -48,7 +48,7 @@ pub(super) struct Queues {
 struct Open {
     peer: ProcessId,
     limits: QueueLimits,
-    /// Whether puts without a signal ride, that is, request no completion.
+    /// True if puts without a signal ride, that is, request no completion.
     rides: bool,
     ledger: Ledger<UnderWay>,
     /// One context for each place in the ledger, used cyclically.
@@ -56,7 +56,7 @@ struct Open {
     frontier: Arc<Frontier>,
     end: Option<End>,
     is_closing: bool,
-    /// Whether a signal of the endpoint itself is in flight, behind all operations that ride to a
+    /// True if a signal of the endpoint itself is in flight, behind all operations that ride to a
     /// withdrawn region.
     is_hurried: bool,
     /// The peer's address for the last signal of a closing queue, if there was no room for it.

@@ -69,7 +69,7 @@ pub(super) struct State {
     /// Slots for received messages that the provider had no room for.
     unposted_slots: Vec<usize>,
     events: Events,
-    /// Whether a thread sleeps on libfabric's descriptor, or is about to, and has not been woken.
+    /// True if a thread sleeps on libfabric's descriptor, or is about to, and has not been woken.
     pub(super) sleeps: bool,
     /// The reason why the endpoint no longer works.
     broken: Option<String>,
@@ -78,9 +78,9 @@ pub(super) struct State {
 #[derive(Debug)]
 struct Peer {
     address: Option<FiAddr>,
-    /// Whether a message came from the peer or went to it.
+    /// True if a message came from the peer or went to it.
     met: bool,
-    /// Whether a farewell went to the peer.
+    /// True if a farewell went to the peer.
     told: bool,
     /// Messages in their slots that wait for room.
     backlog: VecDeque<(usize, usize)>,

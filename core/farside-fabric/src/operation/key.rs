@@ -55,9 +55,10 @@ impl RemoteKey {
         u32::try_from(self.bytes.div_ceil(SLOT_BYTES).max(1)).unwrap_or(u32::MAX)
     }
 
-    /// Whether the region is internal, or the key is one of starter memory, which has internal
-    /// parts. A layer above that lets programs name memory refuses such a key from a program. A key
-    /// that is not internal never names such memory: its owner compares all of the generation.
+    /// Returns whether the region is internal, or the key is one of starter memory, which has
+    /// internal parts. A layer above that lets programs name memory refuses such a key from a
+    /// program. A key that is not internal never names such memory: its owner compares all of the
+    /// generation.
     #[inline]
     pub const fn is_internal(&self) -> bool {
         self.slot == 0 || self.generation & INTERNAL != 0

@@ -44,7 +44,7 @@ pub struct Ledger<T> {
 struct Posted<T> {
     /// The number to report when it is over.
     signal: Option<u64>,
-    /// Whether the end of a later operation reports the end of this one.
+    /// True if the end of a later operation reports the end of this one.
     rides: bool,
     is_over: bool,
     content: T,

@@ -25,9 +25,9 @@ pub(crate) struct Nearby {
     base: u64,
     is_writable: bool,
     gate: Gate,
-    /// Whether the gate was closed because the process is gone.
+    /// True if the gate was closed because the process is gone.
     is_lost: AtomicBool,
-    /// Whether the system, which allowed the calls at first, has refused one since.
+    /// True if the system, which allowed the calls at first, has refused one since.
     is_refused: AtomicBool,
 }
 

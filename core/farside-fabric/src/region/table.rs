@@ -133,9 +133,9 @@ pub(crate) struct RegionTable {
 struct Slot {
     key: RemoteKey,
     memory: RegionMemory,
-    /// Whether its key was withdrawn: only its holders still know it.
+    /// True if its key was withdrawn: only its holders still know it.
     is_leaving: bool,
-    /// Whether its name comes from this table.
+    /// True if its name comes from this table.
     is_named_here: bool,
 }
 

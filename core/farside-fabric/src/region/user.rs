@@ -146,12 +146,12 @@ impl UserMemory {
         self.bytes
     }
 
-    /// Whether peers may write it.
+    /// Returns whether peers may write it.
     pub fn is_writable(&self) -> bool {
         self.is_writable
     }
 
-    /// Whether the fabric owns it, so that it lives as long as this value.
+    /// Returns whether the fabric owns it, so that it lives as long as this value.
     pub fn is_owned(&self) -> bool {
         self.is_owned
     }
@@ -349,7 +349,7 @@ impl RegionMemory {
         }
     }
 
-    /// Whether peers may write it.
+    /// Returns whether peers may write it.
     pub(crate) fn is_writable(&self) -> bool {
         match self {
             Self::Shared(_) => true,

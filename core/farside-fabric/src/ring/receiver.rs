@@ -18,7 +18,7 @@ pub struct Receiver<M, C> {
     /// Number of chunks consumed.
     consumed: u64,
     granted: VecDeque<M>,
-    /// Whether credit was given since the last call of
+    /// True if credit was given since the last call of
     /// [`credited_sender_waits`](Self::credited_sender_waits).
     credited: bool,
 }

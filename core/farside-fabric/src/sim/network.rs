@@ -27,7 +27,7 @@ use crate::transport::{Completion, Event, FabricError, Operation, RemoteKey, Unp
 pub(super) struct SharedNetwork {
     pub(super) options: SimOptions,
     pub(super) process_count: u32,
-    /// Whether only one thread runs at a time, and time passes when all of them wait.
+    /// True if only one thread runs at a time, and time passes when all of them wait.
     pub(super) takes_turns: bool,
     state: Mutex<Network>,
 }

@@ -24,9 +24,9 @@ pub(super) struct Process {
     /// Number of posted operations that have not completed.
     pub(super) operations: usize,
     pub(super) inbox: VecDeque<Event>,
-    /// Whether a message was refused for lack of room.
+    /// True if a message was refused for lack of room.
     pub(super) awaits_room: bool,
-    /// Whether there may be room by now.
+    /// True if there may be room by now.
     pub(super) has_room: bool,
     /// The threads that sleep for this process.
     pub(super) sleepers: Sleepers,
@@ -90,7 +90,7 @@ pub(super) struct Sleepers {
     count: usize,
     /// Number of wake-ups that found a thread in `wait`: all threads that were there return.
     wakes: u64,
-    /// Whether a wake-up came while no thread was in `wait`: the next `wait` returns at once.
+    /// True if a wake-up came while no thread was in `wait`: the next `wait` returns at once.
     wake_kept: bool,
 }
 

@@ -81,7 +81,7 @@ pub(super) struct Asleep {
     until_ns: Option<u64>,
     time: Option<Duration>,
     word: Option<Watched>,
-    /// Whether an event at the process's endpoint ends the sleep.
+    /// True if an event at the process's endpoint ends the sleep.
     news: bool,
     end_of: Option<SeatNumber>,
 }

@@ -78,7 +78,7 @@ pub enum ToCoordinator {
         number: u32,
         /// The part, at most [`TOLD_BYTES_MAX`].
         bytes: Vec<u8>,
-        /// Whether it is the last one.
+        /// True if it is the last one.
         is_last: bool,
     },
 }

@@ -17,10 +17,10 @@ const UNREAD_MAX: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct SocketControl {
     socket: MessageSocket,
-    /// Whether sending a message failed. Set by any sending thread, read by the receiving thread.
+    /// True if sending a message failed. Set by any sending thread, read by the receiving thread.
     /// It orders nothing else.
     unsendable: AtomicBool,
-    /// Whether the end was received. Set and read by the receiving thread.
+    /// True if the end was received. Set and read by the receiving thread.
     ended: AtomicBool,
 }
 

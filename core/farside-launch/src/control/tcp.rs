@@ -45,12 +45,12 @@ pub(crate) struct TcpControl {
     reader: Mutex<FrameReader>,
     writer: Mutex<FrameWriter>,
     pad: Pad,
-    /// Whether sending a message failed. Set by any sending thread, read by the receiving thread.
+    /// True if sending a message failed. Set by any sending thread, read by the receiving thread.
     /// It orders nothing else.
     unsendable: AtomicBool,
-    /// Whether there is nothing more to receive. Set by the receiving thread.
+    /// True if there is nothing more to receive. Set by the receiving thread.
     ended: AtomicBool,
-    /// Whether the link broke before the job was over, so that process 0 may lack messages of this
+    /// True if the link broke before the job was over, so that process 0 may lack messages of this
     /// process. Set by the receiving thread.
     broken: AtomicBool,
 }

@@ -42,9 +42,9 @@ pub(crate) struct Census {
 /// The result of a complete round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Conclusion {
-    /// Whether the job is quiescent: no call is under way, and none will be.
+    /// True if the job is quiescent: no call is under way, and none will be.
     pub(crate) is_quiescent: bool,
-    /// Whether the sums of sent and executed calls are equal.
+    /// True if the sums of sent and executed calls are equal.
     pub(crate) balanced: bool,
 }
 

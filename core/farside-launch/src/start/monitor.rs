@@ -65,7 +65,7 @@ struct Open {
     question: Option<Vec<u8>>,
     answer: Result<Vec<u8>, AskError>,
     is_whole: bool,
-    /// Whether the one who asked has gone.
+    /// True if the one who asked has gone.
     is_abandoned: bool,
 }
 

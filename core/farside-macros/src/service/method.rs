@@ -29,7 +29,7 @@ pub(super) struct Method {
     pub(super) is_inline: bool,
     pub(super) is_idempotent: bool,
     pub(super) is_one_way: bool,
-    /// Whether the handler returns a `Result`.
+    /// True if the handler returns a `Result`.
     pub(super) has_result: bool,
     pub(super) is_async: bool,
     pub(super) arguments: Vec<(Ident, Type)>,

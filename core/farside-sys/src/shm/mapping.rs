@@ -63,7 +63,7 @@ impl Mapping {
         self.memory.bytes()
     }
 
-    /// Whether this process may write the memory.
+    /// Returns whether this process may write the memory.
     pub fn may_write(&self) -> bool {
         self.may_write
     }
@@ -105,7 +105,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// Whether this process has the mapping. A forked child has the value alone.
+    /// Returns whether this process has the mapping. A forked child has the value alone.
     pub fn is_here(&self) -> bool {
         self.memory.origin.is_here()
     }

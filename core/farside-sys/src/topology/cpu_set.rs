@@ -66,7 +66,7 @@ impl CpuSet {
         self.words[index / 64] |= 1 << (index % 64);
     }
 
-    /// Whether `cpu` is in the set.
+    /// Returns whether `cpu` is in the set.
     pub fn contains(&self, cpu: CpuId) -> bool {
         let index = cpu.0 as usize;
         self.words.get(index / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
@@ -77,7 +77,7 @@ impl CpuSet {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether the set is empty.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }

@@ -26,7 +26,7 @@ pub(crate) struct LentBuffer {
     pub(crate) read: ReplyAddress,
     /// A latch to count down when the buffer was read.
     pub(crate) on_read: Option<LatchAddress>,
-    /// Whether later calls need not wait for the buffer.
+    /// True if later calls need not wait for the buffer.
     pub(crate) aside: bool,
 }
 

@@ -149,7 +149,7 @@ impl Epochs {
         }
     }
 
-    /// Whether a thread of this process may have told others of an access without a call.
+    /// Returns whether a thread of this process may have told others of an access without a call.
     pub(super) fn is_published(&self, worker: u32, epoch: u64) -> bool {
         self.threads.iter().any(|thread| lock(thread).published.has(worker, epoch))
     }

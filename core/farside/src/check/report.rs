@@ -65,7 +65,7 @@ fn changes(kind: AccessKind) -> bool {
     matches!(kind, AccessKind::Write | AccessKind::AtomicChange | AccessKind::Release)
 }
 
-/// Whether the outcome of two accesses depends on their order, beyond what atomics promise.
+/// Returns whether the outcome of two accesses depends on their order, beyond what atomics promise.
 pub(super) fn conflict(one: AccessKind, other: AccessKind) -> bool {
     (changes(one) || changes(other)) && !(is_atomic(one) && is_atomic(other))
 }
@@ -102,7 +102,7 @@ pub struct AccessConflict {
     pub here: Access,
     /// The earlier access.
     pub there: Access,
-    /// Whether the earlier access belongs to an operation that has not completed.
+    /// True if the earlier access belongs to an operation that has not completed.
     pub in_use: bool,
 }
 

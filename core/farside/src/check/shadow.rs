@@ -35,7 +35,7 @@ impl Record {
         Self { memory, worker: me.id().number(), kind: touch.kind, lifetime, site: Site::of(touch.site) }
     }
 
-    /// Whether a record from another process has an end and a file name of bounded length.
+    /// Returns whether a record from another process has an end and a file name of bounded length.
     pub(super) fn is_valid(&self) -> bool {
         self.memory.offset.checked_add(self.memory.bytes).is_some() && self.site.file().len() <= FILE_BYTES_MAX
     }

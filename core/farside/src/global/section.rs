@@ -41,7 +41,7 @@ pub struct Section {
     length: usize,
     /// One past the last value.
     span: usize,
-    /// Whether no value is selected twice.
+    /// True if no value is selected twice.
     is_disjoint: bool,
 }
 

@@ -169,7 +169,7 @@ pub struct To<'w, S = Worker, N = LatchAddress> {
     pub(super) when_full: Option<WhenFull>,
     pub(crate) notify: Notify<N>,
     lane: bool,
-    /// Whether the way uses a lane or a latch, unlike most calls.
+    /// True if the way uses a lane or a latch, unlike most calls.
     special: bool,
     batch_bytes: usize,
     /// The maximum age of a batch. This field and the next have 32 bits, because each call copies
@@ -177,7 +177,7 @@ pub struct To<'w, S = Worker, N = LatchAddress> {
     age_us: u32,
     /// The most bytes kept in overflow mode; `NO_LIMIT` in other modes.
     limit_bytes: u32,
-    /// Whether batches are published in time even while this worker makes no progress.
+    /// True if batches are published in time even while this worker makes no progress.
     held: bool,
 }
 

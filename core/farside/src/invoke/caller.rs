@@ -40,7 +40,7 @@ struct Going {
     calls: usize,
     /// The callable threads of this process whose bodies have returned.
     resting: u32,
-    /// Whether the process has come to rest, so that no more calls are allowed.
+    /// True if the process has come to rest, so that no more calls are allowed.
     closed: bool,
 }
 
@@ -61,13 +61,13 @@ impl Callers {
         going.resting == threads
     }
 
-    /// Whether the bodies of all `threads` threads have returned.
+    /// Returns whether the bodies of all `threads` threads have returned.
     pub(crate) fn all_rest(&self, threads: u32) -> bool {
         lock(&self.going).resting == threads
     }
 
-    /// Whether no call is under way here. Once the bodies of all `threads` threads have returned,
-    /// no call starts after that.
+    /// Returns whether no call is under way here. Once the bodies of all `threads` threads have
+    /// returned, no call starts after that.
     pub(crate) fn may_rest(&self, threads: u32) -> bool {
         let mut going = lock(&self.going);
         going.closed |= going.resting == threads && going.calls == 0;

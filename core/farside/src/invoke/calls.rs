@@ -85,7 +85,7 @@ impl Process {
         &self.calls().functions.names
     }
 
-    /// Whether a process runs the same binary as this one.
+    /// Returns whether a process runs the same binary as this one.
     #[inline]
     pub(crate) fn is_alike(&self, process: ProcessId) -> bool {
         self.calls().functions.alike.is_empty()
@@ -97,13 +97,13 @@ impl Process {
         self.calls().functions.job_id
     }
 
-    /// Whether the job's processes run several binaries.
+    /// Returns whether the job's processes run several binaries.
     pub(crate) fn is_mixed(&self) -> bool {
         !self.calls().functions.alike.is_empty()
     }
 
-    /// Whether a source runs the same binary as this process, so that its records may call the
-    /// table's entries.
+    /// Returns whether a source runs the same binary as this process, so that its records may call
+    /// the table's entries.
     #[inline]
     pub(crate) fn is_alike_source(&self, source: Source) -> bool {
         !self.is_mixed() || self.process_of(source).is_some_and(|process| self.is_alike(process))

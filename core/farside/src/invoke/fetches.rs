@@ -19,7 +19,7 @@ pub(crate) struct Fetches {
     /// Each with the owner of the memory.
     waiting: RefCell<HashMap<u64, (ProcessId, Go)>>,
     next: Cell<u64>,
-    /// Whether the records being run came in a stream, and not in a ring.
+    /// True if the records being run came in a stream, and not in a ring.
     in_stream: Cell<bool>,
     /// The fetch that must end before the current stream goes on.
     hold: Cell<Option<u64>>,
@@ -62,7 +62,7 @@ impl Fetches {
         found
     }
 
-    /// Whether the record being run came in a stream, and not in a ring.
+    /// Returns whether the record being run came in a stream, and not in a ring.
     pub(crate) fn is_in_stream(&self) -> bool {
         self.in_stream.get()
     }

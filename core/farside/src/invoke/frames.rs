@@ -47,8 +47,8 @@ impl OutFrames {
         (self.consumed + self.window).saturating_sub(self.sent) as usize
     }
 
-    /// Whether a record of `record_bytes` bytes may be sent now. A record longer than the window is
-    /// sent alone.
+    /// Returns whether a record of `record_bytes` bytes may be sent now. A record longer than the
+    /// window is sent alone.
     pub(crate) fn has_room(&self, record_bytes: usize) -> bool {
         self.consumed == self.sent || record_bytes <= self.room()
     }
@@ -149,7 +149,7 @@ pub(crate) struct InFrames {
     /// Why no record is handed out behind those that have arrived: a frame did not follow its
     /// predecessor, or was sent without credit.
     fault: Option<CorruptRecord>,
-    /// Whether further frames are ignored.
+    /// True if further frames are ignored.
     closed: bool,
     /// The fetch that must end before the next record runs.
     held: Option<u64>,
@@ -225,7 +225,7 @@ impl InFrames {
         *self = Self { closed: true, ..Self::default() };
     }
 
-    /// Whether the sender has sent more than it had credit for.
+    /// Returns whether the sender has sent more than it had credit for.
     fn is_overrun(&self) -> bool {
         let ahead = self.consumed - self.credited + self.kept_bytes();
         // A longer record is sent alone, when all before it was credited.

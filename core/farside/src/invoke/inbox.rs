@@ -63,7 +63,7 @@ pub(crate) struct Inbox {
 #[derive(Debug)]
 struct InRing {
     source: Source,
-    /// Whether the source runs this binary.
+    /// True if the source runs this binary.
     is_alike: bool,
     receiver: Receiver<MappedChunk, MappedControl>,
     /// The memory of the ring, to be given back in the end.
@@ -125,7 +125,7 @@ impl Inbox {
         true
     }
 
-    /// Whether the next record of a stream waits for a buffer.
+    /// Returns whether the next record of a stream waits for a buffer.
     pub(crate) fn is_held(&self, index: usize) -> bool {
         self.frames[index].as_ref().is_some_and(|frames| frames.held().is_some())
     }
@@ -206,7 +206,7 @@ impl Inbox {
         }
     }
 
-    /// Whether an arrival bit is set whose ring is not watched.
+    /// Returns whether an arrival bit is set whose ring is not watched.
     pub(crate) fn has_arrivals(&self) -> bool {
         let words = 0..self.watched_bits.len();
         words.into_iter().any(|word| {
@@ -610,11 +610,11 @@ pub(crate) fn run_handed_over(worker: &Worker, record: &HandedOver) -> Result<()
 }
 
 thread_local! {
-    /// Whether this thread is in a handler, for code that knows no worker.
+    /// True if this thread is in a handler, for code that knows no worker.
     static HANDLES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread is in a handler of any worker.
+/// Returns whether this thread is in a handler of any worker.
 pub(crate) fn this_thread_handles() -> bool {
     HANDLES.get()
 }

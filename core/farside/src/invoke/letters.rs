@@ -63,7 +63,7 @@ struct Letter {
     status: Status,
     total: u64,
     bytes: Vec<u8>,
-    /// Whether the caller wants news of it.
+    /// True if the caller wants news of it.
     is_watched: bool,
 }
 

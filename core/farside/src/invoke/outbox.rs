@@ -70,7 +70,7 @@ pub(crate) struct Dispatch {
 /// What may be done with a record that cannot be written into the ring.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Keeping {
-    /// Whether the record may be staged although the ring is open.
+    /// True if the record may be staged although the ring is open.
     pub(crate) may_stage: bool,
     /// The most bytes that may be staged; `None` for the job's limit, and `usize::MAX` for none.
     pub(crate) cap_bytes: Option<usize>,
@@ -549,18 +549,18 @@ impl Outbox {
         self.ring.is_none() && self.way.lock().has_staged()
     }
 
-    /// Whether all calls have left this outbox.
+    /// Returns whether all calls have left this outbox.
     pub(crate) fn is_finished(&self) -> bool {
         self.batch.is_empty() && !self.has_staged()
     }
 
-    /// Whether credit has arrived for staged records.
+    /// Returns whether credit has arrived for staged records.
     pub(crate) fn staged_may_move(&self) -> bool {
         self.ring.is_none() && self.way.lock().staged_may_move()
     }
 
-    /// Whether a record of this size would find room, or its receiver is gone. Asks for a missing
-    /// chunk.
+    /// Returns whether a record of this size would find room, or its receiver is gone. Asks for a
+    /// missing chunk.
     ///
     /// # Errors
     /// [`Error::Full`] when the receiver grants no chunk that the record needs; otherwise any error
@@ -644,7 +644,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// Whether the ring is open, or never will be.
+    /// Returns whether the ring is open, or never will be.
     pub(crate) fn is_set_up(&self) -> bool {
         self.ring.is_some() || !self.way.lock().awaits_ring()
     }

@@ -149,7 +149,7 @@ impl<'w, R: Wire, H: Reading<R>> Pending<'w, R, H> {
         }
     }
 
-    /// Whether the result was taken.
+    /// Returns whether the result was taken.
     pub(crate) fn is_taken(&self) -> bool {
         self.slot.is_none()
     }

@@ -32,7 +32,7 @@ impl Nodes {
         }
     }
 
-    /// Whether there is a node of this number.
+    /// Returns whether there is a node of this number.
     pub(crate) fn has(&self, node: u32) -> bool {
         self.ids.contains(&node)
     }

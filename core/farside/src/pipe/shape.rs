@@ -58,7 +58,7 @@ impl Terms {
         Ok(Self { shape: shape.check()?, type_name: type_name[..end].to_owned() })
     }
 
-    /// Whether a correct process can have sent this.
+    /// Returns whether a correct process can have sent this.
     pub(super) fn is_possible(&self) -> bool {
         self.shape.check().is_ok() && self.type_name.len() <= TYPE_NAME_BYTES_MAX
     }

@@ -105,7 +105,7 @@ impl FunctionId {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Words {
-    /// Whether the thread runs a call.
+    /// True if the thread runs a call.
     pub(crate) in_handler: AtomicBool,
     /// Set by readers, cleared by the thread, which then publishes its counters and looks whether
     /// it is watched.
@@ -301,7 +301,7 @@ pub struct CurrentCall {
 pub struct WorkerActivity {
     /// The worker.
     pub worker: WorkerId,
-    /// Whether the thread belongs to a pool.
+    /// True if the thread belongs to a pool.
     pub is_of_pool: bool,
     /// The time of this look, by the monotonic clock. Times of one moment differ by some
     /// microseconds between looks.

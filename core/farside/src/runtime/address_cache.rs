@@ -125,7 +125,7 @@ impl AddressCache {
         before != 0
     }
 
-    /// Whether accesses find nothing.
+    /// Returns whether accesses find nothing.
     pub(crate) fn makes_detour(&self) -> bool {
         self.detour.get() != 0
     }

@@ -32,7 +32,7 @@ impl Aside {
         Ok(Self { thread, end })
     }
 
-    /// Whether the thread has ended.
+    /// Returns whether the thread has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.thread.is_finished()
     }

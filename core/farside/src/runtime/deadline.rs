@@ -18,7 +18,7 @@ const AHEAD: Duration = Duration::from_millis(1);
 /// The holds of a process on its deadlines.
 pub(crate) struct Holds {
     clock: Clock,
-    /// Whether there has ever been a hold. Written by the first one; read by waits when they begin
+    /// True if there has ever been a hold. Written by the first one; read by waits when they begin
     /// and where they compare the time.
     was_used: AtomicBool,
     held: Mutex<Held>,

@@ -55,14 +55,14 @@ pub struct Process {
     outgoing: Outgoing,
     control: Arc<dyn Control>,
     wait_policy: WaitPolicy,
-    /// Whether the fence of another process also reaches this one.
+    /// True if the fence of another process also reaches this one.
     is_reached_by_fences: bool,
     home: Home,
     /// The starter memories of connected peers.
     homes: Box<[OnceLock<Home>]>,
-    /// Whether some peer cannot map this process's memory.
+    /// True if some peer cannot map this process's memory.
     unmapped_peers: AtomicBool,
-    /// Whether waiting workers make the transport's progress themselves.
+    /// True if waiting workers make the transport's progress themselves.
     polls: bool,
     /// Held by the thread that takes in the transport's events, so that they stay in order.
     pub(crate) taking_in: Mutex<()>,

@@ -110,7 +110,7 @@ pub(crate) struct Seed<'a> {
 /// The outcome of a room's share of progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Served {
-    /// Whether anything was done.
+    /// True if anything was done.
     pub(crate) moved: bool,
     /// When to serve the room again at the latest, if nothing else happens.
     pub(crate) again: Option<Instant>,

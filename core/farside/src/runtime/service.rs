@@ -37,7 +37,7 @@ pub(crate) struct Watch(Mutex<Looks>);
 
 #[derive(Debug)]
 struct Looks {
-    /// Whether work came after the last look.
+    /// True if work came after the last look.
     has_work: bool,
     /// The number of looks in a row that found no new work.
     idle: u32,

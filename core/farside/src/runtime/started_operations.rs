@@ -10,7 +10,7 @@ use std::cell::Cell;
 pub(crate) struct StartedOperations {
     /// The number of the last operation.
     last: Cell<u64>,
-    /// Whether a fence may delay new operations.
+    /// True if a fence may delay new operations.
     is_fenced: Cell<bool>,
 }
 

@@ -87,7 +87,7 @@ pub struct Worker {
     put_off: RefCell<Vec<PutOff>>,
     batches: RefCell<AllBatches>,
     sent_to_all: SentToAll,
-    /// Whether the worker waits for memory to change.
+    /// True if the worker waits for memory to change.
     watches: Cell<bool>,
     wakers: RefCell<Vec<(SlotHandle, Waker)>>,
     /// Receivers with an open batch or staged records.

@@ -40,7 +40,7 @@ pub(crate) struct Request<T> {
     state: AtomicU32,
     /// The waiting thread, once it sleeps.
     thread: Mutex<Option<Thread>>,
-    /// Whether a thread waits. If not, the request is gone once it was run.
+    /// True if a thread waits. If not, the request is gone once it was run.
     waits: bool,
     run: unsafe fn(NonNull<Request<T>>, &mut T),
 }

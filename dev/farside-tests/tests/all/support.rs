@@ -29,7 +29,7 @@ pub(crate) const fn only(test: &str) -> [&str; 5] {
     [test, "--exact", "--nocapture", "--test-threads=1", "--include-ignored"]
 }
 
-/// Whether a job over this fabric must be left out because the machine has no libfabric.
+/// Returns whether a job over this fabric must be left out because the machine has no libfabric.
 pub(crate) fn is_over_missing_libfabric(fabric: &str) -> bool {
     fabric.starts_with("ofi") && farside_testbed::is_left_out("fabric")
 }

@@ -84,7 +84,7 @@ struct MapStep {
     new: u64,
     /// What it returned, if it did.
     answer: Option<Option<u64>>,
-    /// Whether it may have removed the key if it did not return: by a slot that was left half
+    /// True if it may have removed the key if it did not return: by a slot that was left half
     /// changed.
     may_remove: bool,
 }
@@ -154,7 +154,7 @@ struct Line {
     leaving: usize,
     /// A push finds room below the first, and is never refused. From the second on it always is.
     room: (usize, usize),
-    /// Whether a pop finds nothing while the push of the first item has not ended.
+    /// True if a pop finds nothing while the push of the first item has not ended.
     waits_for_first: bool,
 }
 

@@ -57,7 +57,7 @@ fn included(line: &str) -> Option<&str> {
     Some(behind.split_once('"')?.0)
 }
 
-/// Whether a path that a source names leads to a file of the same crate.
+/// Returns whether a path that a source names leads to a file of the same crate.
 fn stays_inside(folder: &Path, source: &Path, path: &str) -> bool {
     let mut resolved = PathBuf::new();
     for part in source.parent().unwrap_or(folder).join(path).components() {

@@ -45,7 +45,7 @@ pub(crate) struct Word {
     pub(crate) lines: RangeInclusive<usize>,
     /// The modules inside the file that it stands in.
     pub(crate) inside: Rc<[String]>,
-    /// Whether it belongs to an item that is built for tests only.
+    /// True if it belongs to an item that is built for tests only.
     pub(crate) is_test: bool,
 }
 
@@ -186,7 +186,7 @@ impl Visit<'_> for TestItems {
     }
 }
 
-/// Whether a condition holds in builds for tests only.
+/// Returns whether a condition holds in builds for tests only.
 fn needs_test(condition: &Meta) -> bool {
     match condition {
         Meta::Path(path) => path.is_ident("test"),

@@ -383,7 +383,7 @@ impl Link {
         self.send_blocks(number, offset, &from, How::Task).await
     }
 
-    /// Whether the peer may be able to read this side's memory directly.
+    /// Returns whether the peer may be able to read this side's memory directly.
     fn may_offer(&self) -> bool {
         self.path.direct().is_some() && !self.peer_cannot_read.load(Ordering::Relaxed)
     }

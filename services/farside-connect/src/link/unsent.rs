@@ -33,20 +33,20 @@ impl Unsent {
         self.connections.fetch_add(connections, Ordering::Relaxed);
     }
 
-    /// Whether half of what is allowed waits. Then connections for which some wait get no more
-    /// work.
+    /// Returns whether half of what is allowed waits. Then connections for which some wait get no
+    /// more work.
     #[inline]
     pub(crate) fn is_crowded(&self) -> bool {
         self.bytes.load(Ordering::Relaxed) > self.max / 2
     }
 
-    /// Whether more than what is allowed waits.
+    /// Returns whether more than what is allowed waits.
     #[inline]
     pub fn is_over(&self) -> bool {
         self.bytes.load(Ordering::Relaxed) > self.max
     }
 
-    /// Whether a connection for which `bytes` wait has at least an equal share of too much.
+    /// Returns whether a connection for which `bytes` wait has at least an equal share of too much.
     pub fn is_to_end(&self, bytes: usize) -> bool {
         self.is_over() && bytes >= self.bytes.load(Ordering::Relaxed) / self.connections.load(Ordering::Relaxed).max(1)
     }

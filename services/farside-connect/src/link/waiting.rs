@@ -19,7 +19,7 @@ use crate::path::LinkEnd;
 use crate::patience::{self, Patience, WaitEnd};
 
 thread_local! {
-    /// Whether this thread leads no link of a server in turns: its turns may lead at any time.
+    /// True if this thread leads no link of a server in turns: its turns may lead at any time.
     static FOLLOWS_TURNS: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -95,8 +95,8 @@ impl Link {
         !follows && self.path.may_receive()
     }
 
-    /// Whether this thread is in a handler of a server in turns, and so must receive by itself what
-    /// it waits for.
+    /// Returns whether this thread is in a handler of a server in turns, and so must receive by
+    /// itself what it waits for.
     pub(crate) fn is_led_here(&self) -> bool {
         self.limits.serves && !self.limits.has_loop && patience::is_handling()
     }

@@ -156,7 +156,7 @@ fn frames_without_room_wait_in_the_backlog() {
     });
 }
 
-/// Whether a descriptor of a path that sleeps is ready before the deadline.
+/// Returns whether a descriptor of a path that sleeps is ready before the deadline.
 fn is_woken(path: &dyn Path, by: Instant) -> bool {
     path.pass_time();
     let (socket, waker) = path.descriptors();

@@ -143,7 +143,7 @@ pub struct ShmPath {
 struct Sleep {
     /// The wait that was prepared.
     token: Option<SleepToken>,
-    /// Whether a wait has ended since the waker was reset.
+    /// True if a wait has ended since the waker was reset.
     may_be_rung: bool,
 }
 

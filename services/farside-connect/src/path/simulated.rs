@@ -181,7 +181,7 @@ impl Network {
         Duration::from_nanos(lock(&self.state).now_ns)
     }
 
-    /// Whether the calling thread lets time pass.
+    /// Returns whether the calling thread lets time pass.
     fn is_led_here(&self) -> bool {
         std::thread::current().id() == self.thread
     }

@@ -63,7 +63,7 @@ pub(super) struct Handlers {
     readers: Arc<Readers>,
     /// `None` where there is no door on the network.
     network: Option<Weak<dyn Neighborhood>>,
-    /// Whether these are behind the door on the network. Each door numbers its own connections.
+    /// True if these are behind the door on the network. Each door numbers its own connections.
     is_network: bool,
     points: Points,
 }
@@ -389,7 +389,7 @@ fn set(area: &Area, value: f64, only_check: bool) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Whether the client may change something.
+/// Returns whether the client may change something.
 fn may_write(cx: &Call) -> Result<(), Refused> {
     if cx.peer().has_right(WRITE) { Ok(()) } else { Err(Refused::NoRight) }
 }

@@ -112,8 +112,8 @@ impl State {
         self.hold.as_mut().filter(|hold| !hold.lease.is_over())
     }
 
-    /// Whether a worker stays instead of publishing a step: it has completed one from the hold's
-    /// on, and is not in the middle of this one.
+    /// Returns whether a worker stays instead of publishing a step: it has completed one from the
+    /// hold's on, and is not in the middle of this one.
     fn keeps(&mut self, worker: u32, step: u64) -> bool {
         let newest = self.workers.get(&worker).and_then(Steps::newest);
         self.hold().is_some_and(|hold| newest.is_some_and(|newest| newest >= hold.after && newest < step))
@@ -172,13 +172,13 @@ impl Holds {
         wakers.into_iter().flatten().for_each(Waker::wake);
     }
 
-    /// Whether views look at the hold at each step.
+    /// Returns whether views look at the hold at each step.
     pub(super) fn are_flagged(&self) -> bool {
         let mut state = lock(&self.state);
         state.hold().is_some() || state.workers.values().any(|steps| !steps.actions.is_empty())
     }
 
-    /// Whether a step is the last before a hold, of which readers want a copy.
+    /// Returns whether a step is the last before a hold, of which readers want a copy.
     pub(super) fn wants(&self, step: u64) -> bool {
         lock(&self.state).hold().is_some_and(|hold| step >= hold.after)
     }
@@ -305,14 +305,14 @@ impl Holds {
         }
     }
 
-    /// Whether the workers stay for this hold.
+    /// Returns whether the workers stay for this hold.
     pub(super) fn check(&self, number: u64) -> Result<(), Refused> {
         let mut state = lock(&self.state);
         let is_held = state.hold().is_some_and(|hold| hold.lease.number() == number);
         if is_held && state.stayed().is_some() { Ok(()) } else { Err(Refused::Over) }
     }
 
-    /// Whether as many actions as are allowed wait until a worker goes on.
+    /// Returns whether as many actions as are allowed wait until a worker goes on.
     pub(super) fn has_many_actions(&self, worker: u32) -> bool {
         lock(&self.state).workers.get(&worker).is_some_and(|steps| steps.actions.len() >= ACTIONS_MAX)
     }

@@ -57,7 +57,7 @@ struct Outside {
     waiters: Vec<Waker>,
     /// Wake the workers of the program that wait for their turns.
     claims: Vec<Waker>,
-    /// Whether a thread waits for the end of a lease.
+    /// True if a thread waits for the end of a lease.
     is_timed: bool,
     is_closed: bool,
 }
@@ -101,7 +101,7 @@ impl LockedMemory {
         Claim { memory: self, waker }
     }
 
-    /// Whether these are the bytes of the memory.
+    /// Returns whether these are the bytes of the memory.
     pub(super) fn has(&self, bytes: &LocalBytes) -> bool {
         self.bytes.address() == bytes.address() && self.bytes.bytes() == bytes.bytes()
     }
@@ -200,7 +200,7 @@ impl LockedMemory {
         Ok((version, Bulk::of_source(Arc::new(run))))
     }
 
-    /// Whether the memory is there and was not locked since it had this version.
+    /// Returns whether the memory is there and was not locked since it had this version.
     pub(super) fn is_unchanged(&self, version: u64) -> bool {
         self.word.is_unchanged(version) && self.bytes.address().is_some()
     }

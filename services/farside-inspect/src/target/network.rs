@@ -81,7 +81,7 @@ enum Asked<T> {
 }
 
 impl<T> Asked<T> {
-    /// Whether an answer may still come soon. The process may have ended, or be stopped.
+    /// Returns whether an answer may still come soon. The process may have ended, or be stopped.
     fn is_awaited(&self) -> bool {
         matches!(self, Self::At { first, .. } if first.elapsed() < OPENING_TIME)
     }

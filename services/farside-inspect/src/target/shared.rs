@@ -38,7 +38,7 @@ pub(super) struct Shared {
     /// The step that was published last, plus 1; 0 before the first. Written by the program, read
     /// by the door. It publishes nothing else.
     next: AtomicU64,
-    /// Whether there is a want. Set by the door, under the lock; cleared by the program, under the
+    /// True if there is a want. Set by the door, under the lock; cleared by the program, under the
     /// lock; looked at by the program without it.
     is_wanted: AtomicBool,
     copies: Mutex<Copies>,
@@ -70,7 +70,7 @@ struct Want {
     ticket: u64,
     /// The step: the first that has this number or a higher one.
     first: u64,
-    /// Whether a later one will do, if that one passes without a copy.
+    /// True if a later one will do, if that one passes without a copy.
     takes_later: bool,
     waker: Waker,
     outcome: Option<Result<Arc<Slot>, Refused>>,
@@ -100,8 +100,8 @@ impl Shared {
         lock(&self.copies)
     }
 
-    /// Whether a reader wants something: a step, a hold, or a change. A worker looks before it
-    /// publishes.
+    /// Returns whether a reader wants something: a step, a hold, or a change. A worker looks before
+    /// it publishes.
     #[inline]
     pub(super) fn is_wanted(&self) -> bool {
         self.is_wanted.load(Ordering::Relaxed)

@@ -100,8 +100,8 @@ impl LockWord {
         Some(self.0.load(Ordering::Acquire) & !FLAGS).filter(|word| word & CHANGE == 0)
     }
 
-    /// Whether the memory was not locked since the count was this one. Says it of a copy that this
-    /// thread has made, or that has happened before.
+    /// Returns whether the memory was not locked since the count was this one. Says it of a copy
+    /// that this thread has made, or that has happened before.
     pub(crate) fn is_unchanged(&self, version: u64) -> bool {
         // SYNC: the copy is before this fence, and a holder's writes behind its odd count.
         fence(Ordering::Acquire);

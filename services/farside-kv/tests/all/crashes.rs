@@ -44,7 +44,7 @@ impl Other {
         drop(self.0.stdin.take());
     }
 
-    /// Whether the process ends well.
+    /// Returns whether the process ends well.
     pub(crate) fn succeeds(&mut self) -> bool {
         self.0.wait().unwrap().success()
     }

@@ -56,7 +56,7 @@ struct Waiting {
 #[derive(Debug)]
 pub(super) struct Slot {
     is_one_way: bool,
-    /// Whether the server has more to send.
+    /// True if the server has more to send.
     pub(super) is_under_way: bool,
     /// The answer, with its status.
     pub(super) answer: Option<(u8, Vec<u8>)>,
@@ -182,12 +182,12 @@ impl Calls {
         lock(&self.waiting).slots.get(number)?.task.take()
     }
 
-    /// Whether no call is under way.
+    /// Returns whether no call is under way.
     pub(super) fn is_empty(&self) -> bool {
         lock(&self.waiting).under_way == 0
     }
 
-    /// Whether a one-way call has no answer.
+    /// Returns whether a one-way call has no answer.
     pub(super) fn has_one_way(&self) -> bool {
         !lock(&self.waiting).slots.numbers(|slot| slot.left.is_some()).is_empty()
     }

@@ -144,7 +144,7 @@ type Outcome = Result<(u8, Vec<u8>, Option<Received>), CallError<Never>>;
 pub(super) struct Sent {
     pub(super) connection: Arc<Connection>,
     pub(super) number: u64,
-    /// Whether its answer was taken, or it was left to itself.
+    /// True if its answer was taken, or it was left to itself.
     pub(super) is_over: bool,
     /// The memory that the server may access until the call ends.
     pub(super) exposed: Vec<u64>,
@@ -383,7 +383,8 @@ impl Sent {
         if is_over { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Whether what is left to do takes no system call. The call is made again if it `may_again`.
+    /// Returns whether what is left to do takes no system call. The call is made again if it
+    /// `may_again`.
     fn is_short(&self, may_again: bool) -> bool {
         match self.connection.calls.status(self.number) {
             Some(status) => status & BY_BULK == 0,

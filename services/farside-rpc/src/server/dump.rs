@@ -78,7 +78,7 @@ pub struct CallDump {
     pub running: Option<Duration>,
     /// The time until its deadline.
     pub time_left: Duration,
-    /// Whether its caller gave it up.
+    /// True if its caller gave it up.
     pub is_cancelled: bool,
 }
 

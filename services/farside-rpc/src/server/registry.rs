@@ -140,7 +140,7 @@ impl Registry {
         self.entries.get(number as usize)
     }
 
-    /// Whether every server has the procedure.
+    /// Returns whether every server has the procedure.
     pub(super) fn is_built_in(&self, number: u32) -> bool {
         number < BUILT_IN_COUNT
     }

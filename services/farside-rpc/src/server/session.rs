@@ -302,7 +302,7 @@ impl Session {
         }
     }
 
-    /// Whether the handler of a call has begun to run.
+    /// Returns whether the handler of a call has begun to run.
     pub(super) fn has_started(&self, head: Head) -> bool {
         lock(&self.running).get(&head.id).is_some_and(|running| running.started.is_some())
     }

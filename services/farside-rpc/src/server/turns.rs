@@ -74,7 +74,7 @@ pub struct Turns {
     opens_at: Option<Instant>,
     turns_since_poll: u32,
     polled_at: Instant,
-    /// Whether this has woken its own waker, so that the descriptor is readable.
+    /// True if this has woken its own waker, so that the descriptor is readable.
     is_woken: bool,
     scratch: Vec<u8>,
     found: Vec<Ready>,
@@ -121,7 +121,7 @@ impl Monitor {
     }
 }
 
-/// Whether something is to be sent, or a result to be taken.
+/// Returns whether something is to be sent, or a result to be taken.
 fn is_pending(link: &Link) -> bool {
     link.path().backlog_bytes() > 0 || link.exposed_count() > 0
 }
@@ -186,8 +186,8 @@ impl Turns {
         self.shared.is_closing.store(true, Ordering::Relaxed);
     }
 
-    /// Whether all calls that were accepted have ended, and their answers were taken. A server that
-    /// has [stopped](Self::stop) may be dropped then.
+    /// Returns whether all calls that were accepted have ended, and their answers were taken. A
+    /// server that has [stopped](Self::stop) may be dropped then.
     #[must_use]
     pub fn is_drained(&self) -> bool {
         let is_pending = |connected: &Connected| is_pending(&connected.link);
@@ -220,8 +220,8 @@ impl Turns {
         guests.into_iter().chain(self.opens_at).chain(self.shared.deadlines.first()).min()
     }
 
-    /// Whether the next turn may find something of which the descriptor does not tell anew: a
-    /// connection may have it, or the last turn took only a part of what was there.
+    /// Returns whether the next turn may find something of which the descriptor does not tell anew:
+    /// a connection may have it, or the last turn took only a part of what was there.
     pub(crate) fn may_have_more(&self) -> bool {
         !self.active.is_empty() || !self.found.is_empty()
     }

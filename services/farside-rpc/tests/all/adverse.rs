@@ -199,7 +199,7 @@ fn a_killed_server_fails_calls_at_once() {
 /// What one process looks for in the memory of another.
 const PROOF: u64 = 0x6673_7270_6370_726f;
 
-/// Whether the system lets this process read the memory of another.
+/// Returns whether the system lets this process read the memory of another.
 fn can_read(pid: i32, place: u64) -> bool {
     let mut found = [0; 8];
     let read = process_memory::read(pid, place as usize, &mut found);

@@ -283,8 +283,8 @@ pub enum InspectError {
 }
 
 impl InspectError {
-    /// Whether what was looked at is gone: the job, one of its processes, or the area, which the
-    /// program has dropped.
+    /// Returns whether what was looked at is gone: the job, one of its processes, or the area,
+    /// which the program has dropped.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         let is_dropped = matches!(self, Self::Refused { refused: Refused::Unknown { .. }, .. });

@@ -32,8 +32,8 @@ impl JobInfo {
         Self { id, process_count: 0, processes: Vec::new(), silent: Vec::new(), by_launcher: Vec::new() }
     }
 
-    /// Whether the job is to have a door on the network, by `FARSIDE_INSPECT`, and has none because
-    /// its process 0 has shown nothing yet. Known of jobs of `farside run`.
+    /// Returns whether the job is to have a door on the network, by `FARSIDE_INSPECT`, and has none
+    /// because its process 0 has shown nothing yet. Known of jobs of `farside run`.
     #[must_use]
     pub fn awaits_network(&self) -> bool {
         self.by_launcher.iter().any(|about| about.awaits_network)
@@ -49,7 +49,7 @@ impl JobInfo {
         }
     }
 
-    /// Whether any process answered, or should.
+    /// Returns whether any process answered, or should.
     pub(super) fn is_there(&self) -> bool {
         !(self.processes.is_empty() && self.silent.is_empty() && self.by_launcher.is_empty())
     }
@@ -73,7 +73,7 @@ pub struct AreaInfo {
     pub role: Role,
     /// How it is best drawn.
     pub kind: Kind,
-    /// Whether those who look may write it.
+    /// True if those who look may write it.
     pub is_writable: bool,
     /// The coordinates of its first place, by dimension. Empty if the program gave none.
     pub origin: Vec<f64>,
@@ -112,7 +112,7 @@ impl AreaInfo {
         with_fields(self.element, &self.fields)
     }
 
-    /// Whether each worker has a part of the whole, and not all of it.
+    /// Returns whether each worker has a part of the whole, and not all of it.
     pub(super) fn has_parts(&self) -> bool {
         matches!(self.role, Role::View | Role::Memory)
     }

@@ -150,7 +150,7 @@ impl Pinned {
         &self.block
     }
 
-    /// Whether the memory has been this step's up to now.
+    /// Returns whether the memory has been this step's up to now.
     ///
     /// *Cost.* Up to one system call.
     #[must_use]

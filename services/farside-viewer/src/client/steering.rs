@@ -405,7 +405,7 @@ impl Paused {
         Ok(held.step)
     }
 
-    /// Whether it is known that another reader has ended the pause.
+    /// Returns whether it is known that another reader has ended the pause.
     pub(crate) fn has_ended(&self) -> bool {
         !lock(self.inspector.paused_hold()).0.as_ref().is_some_and(|held| Arc::ptr_eq(held, &self.held))
     }

@@ -152,7 +152,7 @@ pub struct WorkerState {
     pub process: u32,
     /// Its number.
     pub worker: u32,
-    /// Whether it is a thread of a pool.
+    /// True if it is a thread of a pool.
     pub is_of_pool: bool,
     /// The time of this look, by the monotonic clock of the job's machine.
     pub at: Duration,

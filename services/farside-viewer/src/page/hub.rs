@@ -246,7 +246,7 @@ impl Hub {
         }
     }
 
-    /// Whether no one watches the topic any more. Then it is forgotten.
+    /// Returns whether no one watches the topic any more. Then it is forgotten.
     fn is_deserted(&self, topic: &Topic, channel: &Channel) -> bool {
         let mut topics = lock(&self.topics);
         let mut state = lock(&channel.state);
@@ -259,7 +259,7 @@ impl Hub {
     }
 }
 
-/// Whether something but a failure was read of a topic.
+/// Returns whether something but a failure was read of a topic.
 fn has_news(channel: &Channel) -> bool {
     lock(&channel.state).newest.as_ref().is_some_and(|newest| newest.answer.head.get("error").is_none())
 }

@@ -36,8 +36,8 @@ pub(super) struct Interruption {
 }
 
 impl Interruption {
-    /// Whether an interrupt has arrived after the command. One that arrived before it does not
-    /// count, even if the engine had not yet begun the command.
+    /// Returns whether an interrupt has arrived after the command. One that arrived before it does
+    /// not count, even if the engine had not yet begun the command.
     pub(super) fn has_come(&self) -> bool {
         self.before.load(Ordering::Relaxed) > self.number
     }

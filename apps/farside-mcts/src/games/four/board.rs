@@ -84,7 +84,7 @@ impl Board {
         })
     }
 
-    /// Whether four of these discs form a line.
+    /// Returns whether four of these discs form a line.
     #[inline]
     pub(super) fn has_line(self, discs: Cells) -> bool {
         self.steps().into_iter().any(|step| {

@@ -29,7 +29,7 @@ impl BruteForce {
         winner
     }
 
-    /// Whether the player to move wins by this move.
+    /// Returns whether the player to move wins by this move.
     pub(super) fn wins_by(&mut self, position: &Position, cell: Cell) -> bool {
         let mut next = *position;
         next.play(cell);

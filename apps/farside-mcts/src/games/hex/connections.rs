@@ -58,7 +58,7 @@ pub(super) fn prospect(position: &Position, player: Player) -> Prospect {
     look(position, player, Until::Full)
 }
 
-/// Whether `player`, which has not won yet, certainly wins with `player` to move.
+/// Returns whether `player`, which has not won yet, certainly wins with `player` to move.
 pub(super) fn can_join(position: &Position, player: Player) -> bool {
     look(position, player, Until::Semi) != Prospect::Open
 }

@@ -47,7 +47,7 @@ pub(super) fn transposed(mut rows: [u16; MAX_SIZE]) -> [u16; MAX_SIZE] {
     rows
 }
 
-/// Whether each lane has reached the last row or did not change.
+/// Returns whether each lane has reached the last row or did not change.
 #[inline]
 fn settled<const L: usize>(changed: [u16; L], last_row: [u16; L]) -> bool {
     (0..L).all(|lane| changed[lane] == 0 || last_row[lane] != 0)

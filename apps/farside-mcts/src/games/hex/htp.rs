@@ -97,7 +97,7 @@ pub struct Order {
     pub params: Params,
     /// The budget after which the search ends by itself.
     pub budget: Budget,
-    /// Whether the search may reuse the tree of the last one. It can if this position follows from
+    /// True if the search may reuse the tree of the last one. It can if this position follows from
     /// that one ([`Position::moves_to`]).
     pub reuses: bool,
     /// Observer of interim reports, to be called some hundred times a second. It can end the
@@ -122,7 +122,7 @@ enum Thinking {
     /// A move for `player`.
     Move {
         player: Player,
-        /// Whether the move is played and its time is charged to the clock.
+        /// True if the move is played and its time is charged to the clock.
         plays: bool,
         since: Duration,
     },

@@ -178,7 +178,7 @@ impl Grid {
         })
     }
 
-    /// Whether one reply would kill a stone of `mover` on this empty place.
+    /// Returns whether one reply would kill a stone of `mover` on this empty place.
     fn is_vulnerable(&self, place: usize, mover: Player) -> bool {
         let ring = self.ring(place);
         let reply = colour(mover.opponent());

@@ -89,7 +89,7 @@ impl Position {
         [Player::First, Player::Second].into_iter().find(|&player| has(player))
     }
 
-    /// Whether the board has this cell.
+    /// Returns whether the board has this cell.
     #[must_use]
     pub const fn contains(&self, cell: Cell) -> bool {
         cell.column() < self.size() && cell.row() < self.size()
@@ -176,7 +176,7 @@ impl Position {
         self.stone_count += 1;
     }
 
-    /// Whether there is no stone.
+    /// Returns whether there is no stone.
     pub(super) const fn is_empty(&self) -> bool {
         self.stone_count == 0
     }

@@ -39,7 +39,7 @@ impl Desk {
 pub(super) struct Seat<G: Game> {
     pub(super) part: Part<G>,
     pub(super) traffic: Traffic,
-    /// Whether worker 0 has ended the run.
+    /// True if worker 0 has ended the run.
     pub(super) is_over: bool,
     /// The expected line of play, once it has arrived at worker 0.
     pub(super) line: Option<Vec<G::Move>>,

@@ -81,7 +81,7 @@ pub(super) enum Child {
 pub(super) struct Evaluate<S> {
     pub(super) state: S,
     pub(super) back: Return,
-    /// Whether this answers a [`Idle`] of the receiver.
+    /// True if this answers a [`Idle`] of the receiver.
     pub(super) is_answer: bool,
 }
 

@@ -76,7 +76,7 @@ pub(super) struct Part<G: Game> {
     trails: Trails,
     tasks: VecDeque<Task<G::State>>,
     neighbours: Neighbours,
-    /// Whether the last call of [`work`](Self::work) found nothing to do.
+    /// True if the last call of [`work`](Self::work) found nothing to do.
     was_idle: bool,
     /// The root, at worker 0.
     root: Option<Root<G::State>>,
@@ -177,7 +177,7 @@ impl<G: Game> Part<G> {
         }
     }
 
-    /// Whether [`work`](Self::work) has anything to do.
+    /// Returns whether [`work`](Self::work) has anything to do.
     pub(super) fn has_work(&self) -> bool {
         !self.tasks.is_empty() || self.may_start()
     }
@@ -291,7 +291,7 @@ impl<G: Game> Part<G> {
         self.entries.get(entry).map(|entry| entry.node)
     }
 
-    /// Whether no trace of a rollout is left outside the tree.
+    /// Returns whether no trace of a rollout is left outside the tree.
     #[cfg(test)]
     pub(super) fn is_quiet(&self) -> bool {
         self.tasks.is_empty() && self.births.len() == 0 && self.trails.len() == 0

@@ -8,7 +8,7 @@ use farside_mcts::{Player, Rng};
 /// Columns and rows from a cell to its neighbours.
 const NEIGHBOURS: [(isize, isize); 6] = [(1, 0), (-1, 0), (0, 1), (0, -1), (1, -1), (-1, 1)];
 
-/// Whether the player's stones join its edges, by a flood from cell to cell.
+/// Returns whether the player's stones join its edges, by a flood from cell to cell.
 pub(crate) fn joins(position: &Position, player: Player) -> bool {
     let size = position.size();
     let has = |column: usize, row: usize| position.stone(Cell::new(column, row).unwrap()) == Some(player);

@@ -20,7 +20,7 @@ const KEY: u64 = 77;
 
 thread_local! {
     static NOTES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
-    /// Whether enabling memory succeeds.
+    /// True if enabling memory succeeds.
     static ENABLES: Cell<bool> = const { Cell::new(true) };
 }
 

@@ -38,7 +38,7 @@ pub(super) struct Native {
     /// Kept alive as long as it is registered.
     memory: RegionMemory,
     is_leaving: bool,
-    /// Whether a lost peer held it.
+    /// True if a lost peer held it.
     is_tainted: bool,
 }
 

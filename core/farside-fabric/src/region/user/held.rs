@@ -32,7 +32,7 @@ impl<T> Held<T> {
         self.length
     }
 
-    /// Whether there are no values.
+    /// Returns whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }

@@ -25,7 +25,7 @@ pub(super) struct Polls {
     count: u32,
     /// The first thread that made progress for any process.
     thread: Option<ThreadId>,
-    /// Whether another thread has made progress since.
+    /// True if another thread has made progress since.
     threads_are_many: bool,
 }
 

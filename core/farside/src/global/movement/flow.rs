@@ -69,7 +69,7 @@ pub(super) struct Flow {
     failure: Option<Failure>,
     previous: Option<u64>,
     raising: Raising,
-    /// Whether the operation waits because this turn may copy no more.
+    /// True if the operation waits because this turn may copy no more.
     is_held_back: bool,
     /// The time of the last progress, once the operation has begun.
     moved_at: Option<Instant>,

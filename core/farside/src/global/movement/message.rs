@@ -49,7 +49,7 @@ pub(super) enum WordChange {
 }
 
 impl Command {
-    /// Whether its sizes agree, and its data is no longer than a command carries.
+    /// Returns whether its sizes agree, and its data is no longer than a command carries.
     pub(super) fn is_valid(&self) -> bool {
         match self {
             Self::Copy { target, source } => target.bytes == source.bytes,

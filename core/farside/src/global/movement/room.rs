@@ -42,7 +42,7 @@ pub(crate) struct Movement {
 pub(super) struct Inner {
     pub(super) threads: Box<[Thread]>,
     table: Table<Flow>,
-    /// Whether the last turn ended because enough was copied under the lock, and not because
+    /// True if the last turn ended because enough was copied under the lock, and not because
     /// nothing was left to do.
     is_cut_short: bool,
 }
@@ -55,7 +55,7 @@ pub(super) struct Thread {
     pub(super) notes: HashMap<u64, Note>,
     /// Futures that wait for an operation.
     pub(super) wakers: Vec<Waker>,
-    /// Whether an operation has ended without the thread being told.
+    /// True if an operation has ended without the thread being told.
     has_news: bool,
 }
 

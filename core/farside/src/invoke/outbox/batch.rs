@@ -66,7 +66,7 @@ impl Batch {
         (self.bytes, self.room, self.join_bytes) = (0, 0, 0);
     }
 
-    /// Whether a record of `record_bytes` bytes has room in the batch.
+    /// Returns whether a record of `record_bytes` bytes has room in the batch.
     pub(super) fn has_room(&self, record_bytes: usize) -> bool {
         self.bytes.checked_add(record_bytes).is_some_and(|end| end <= self.room)
     }

@@ -51,7 +51,7 @@ pub(crate) struct Way {
     name: RingName,
     pub(super) to: WorkerId,
     to_process: ProcessId,
-    /// Whether the outbox may hold the ring: the receiver runs this binary, and accesses are not
+    /// True if the outbox may hold the ring: the receiver runs this binary, and accesses are not
     /// checked.
     pub(super) is_direct: bool,
     pub(super) options: RingOptions,
@@ -63,7 +63,7 @@ pub(crate) struct Way {
     /// The size of the requested chunks, until the receiver answers.
     growing: Option<usize>,
     refused: Option<Refusal>,
-    /// Whether this process could not map memory of the receiver, or a record that is kept has no
+    /// True if this process could not map memory of the receiver, or a record that is kept has no
     /// room in any ring. Until the way is closed, it asks for no more ring memory.
     avoids_rings: bool,
     staged: Staged,
@@ -74,7 +74,7 @@ pub(crate) struct Way {
     /// The number of staged words, from the oldest on, that travel before any other decision: whole
     /// records, or the rest of a record that is cut into frames.
     cut_words: usize,
-    /// Whether the transport had no room for the last frame.
+    /// True if the transport had no room for the last frame.
     is_refused: bool,
     /// Latches of staged calls, counted down when these calls are sent.
     on_sent: Vec<LatchAddress>,
@@ -175,8 +175,8 @@ impl Way {
         self.name
     }
 
-    /// Whether the receiver has no ring for this way, so that calls wait here whatever their sender
-    /// chose.
+    /// Returns whether the receiver has no ring for this way, so that calls wait here whatever
+    /// their sender chose.
     pub(super) fn awaits_ring(&self) -> bool {
         matches!(self.phase, Phase::Unasked | Phase::Asked | Phase::Closing)
     }
@@ -189,13 +189,13 @@ impl Way {
         !self.staged.is_empty()
     }
 
-    /// Whether nothing waits and the ring has room for a record of this size.
+    /// Returns whether nothing waits and the ring has room for a record of this size.
     pub(super) fn has_room_for(&self, record_bytes: usize) -> bool {
         let stands = self.phase == Phase::Stands && self.staged.is_empty();
         stands && self.ring.as_ref().is_some_and(|ring| ring.sender.has_room(record_bytes))
     }
 
-    /// Whether a record of this size would find room, or its receiver is gone.
+    /// Returns whether a record of this size would find room, or its receiver is gone.
     pub(super) fn may_send(&self, record_bytes: usize) -> bool {
         match self.phase {
             Phase::Lost => true,
@@ -204,14 +204,14 @@ impl Way {
         }
     }
 
-    /// Whether the first staged record would find room now.
+    /// Returns whether the first staged record would find room now.
     pub(super) fn staged_may_move(&self) -> bool {
         // Only records for a ring: room for frames is announced by a notice.
         let Some(ring) = self.ring.as_ref().filter(|_| !self.is_framed()) else { return false };
         self.staged.front().is_some_and(|record| ring.sender.has_room(record.len() * 8))
     }
 
-    /// Whether no granted or requested chunk could ever hold a record of this size.
+    /// Returns whether no granted or requested chunk could ever hold a record of this size.
     pub(super) fn needs_chunk_for(&self, record_bytes: usize) -> bool {
         self.growing.is_none() && self.ring.as_ref().is_some_and(|ring| !ring.sender.has_chunk_for(record_bytes))
     }
@@ -394,7 +394,8 @@ impl Way {
         self.ask_to_grow(process, record_bytes)
     }
 
-    /// Whether the receiver recently refused a chunk no larger than a record of this size needs.
+    /// Returns whether the receiver recently refused a chunk no larger than a record of this size
+    /// needs.
     fn was_refused(&self, process: &Process, record_bytes: usize) -> bool {
         let holds = |refusal: &Refusal| process.clock().now() < refusal.until;
         self.refused.is_some_and(|refusal| refusal.chunk_bytes <= chunk_bytes_for(record_bytes) && holds(&refusal))
@@ -531,9 +532,9 @@ impl Way {
         Ok(sent)
     }
 
-    /// Whether staged records wait for ring credit, for their time or for room in the transport, so
-    /// that no answer of the receiver would move them. Records that wait for a ring, or for credit
-    /// for frames, are sent when that answer comes.
+    /// Returns whether staged records wait for ring credit, for their time or for room in the
+    /// transport, so that no answer of the receiver would move them. Records that wait for a ring,
+    /// or for credit for frames, are sent when that answer comes.
     pub(crate) fn needs_help(&self) -> bool {
         !self.staged.is_empty() && (self.phase == Phase::Stands || self.held.is_some() || self.is_refused)
     }
@@ -643,7 +644,7 @@ impl Way {
 
     // Shutting down.
 
-    /// Whether the way is open and nothing is staged, so that it can be closed.
+    /// Returns whether the way is open and nothing is staged, so that it can be closed.
     pub(super) fn may_close(&self) -> bool {
         let open = (self.phase == Phase::Stands && self.ring.is_some()) || self.phase == Phase::Framed;
         open && self.staged.is_empty()
@@ -684,8 +685,8 @@ impl Way {
         self.wanted = self.wanted.saturating_sub(1);
     }
 
-    /// Whether nothing was sent since the receiver last asked for its memory, and nothing is about
-    /// to be sent.
+    /// Returns whether nothing was sent since the receiver last asked for its memory, and nothing
+    /// is about to be sent.
     pub(super) fn is_idle(&mut self) -> bool {
         let Some(ring) = &self.ring else { return false };
         let written = ring.sender.written_bytes();

@@ -20,7 +20,7 @@ use crate::runtime::process::{Process, lock};
 pub(crate) struct Lanes {
     /// Boxed, because a process of a large job has thousands of lanes and uses few.
     by_receiver: Box<[OnceLock<Box<Mutex<Outbox>>>]>,
-    /// Whether some lane has staged records. Set by the thread that stages one. `send_lanes` clears
+    /// True if some lane has staged records. Set by the thread that stages one. `send_lanes` clears
     /// it, and sets it again if some are left.
     queued: AtomicBool,
 }
@@ -120,8 +120,8 @@ impl Process {
         }
     }
 
-    /// Whether the lane to a worker has room for a record, or its receiver is gone. Also sends
-    /// staged records.
+    /// Returns whether the lane to a worker has room for a record, or its receiver is gone. Also
+    /// sends staged records.
     ///
     /// # Errors
     /// [`Error::Full`] if the lane will never have room; otherwise any error of the transport.
@@ -148,13 +148,13 @@ impl Process {
         }
     }
 
-    /// Whether some lane may have staged records.
+    /// Returns whether some lane may have staged records.
     #[inline]
     pub(crate) fn lanes_are_queued(&self) -> bool {
         self.lanes().queued.load(Ordering::Relaxed)
     }
 
-    /// Whether credit has arrived for records staged on some lane.
+    /// Returns whether credit has arrived for records staged on some lane.
     pub(crate) fn lanes_may_move(&self) -> bool {
         self.lanes().existing().any(|lane| lock(lane).staged_may_move())
     }

@@ -140,7 +140,7 @@ impl RingPool {
         (index as u64) << REGION_SHIFT | offset
     }
 
-    /// Whether another `bytes` bytes stay within this receiver's cap.
+    /// Returns whether another `bytes` bytes stay within this receiver's cap.
     pub(crate) fn has_room(&self, receiver: usize, bytes: usize) -> bool {
         self.used[receiver].checked_add(bytes).is_some_and(|sum| sum <= self.cap_bytes)
     }

@@ -75,7 +75,7 @@ struct Numbers {
     session: u32,
     last: u32,
     is_paired: bool,
-    /// Whether the next call is the mark, which has no number.
+    /// True if the next call is the mark, which has no number.
     is_at_mark: bool,
     /// When the last mark was sent, in ticks.
     marked: u64,
@@ -93,7 +93,7 @@ pub(crate) struct Recorder {
     accounted: Cell<u64>,
     /// The end of the call that ran before.
     last_end: Cell<u64>,
-    /// Whether this worker is making a mark.
+    /// True if this worker is making a mark.
     marks: Cell<bool>,
     /// Places and functions that were met: their hashes' slots.
     places: Met<Place>,

@@ -25,7 +25,7 @@ pub enum Question {
         session: u32,
         /// For how long.
         time_ms: u32,
-        /// Whether calls are numbered that the workers make.
+        /// True if calls are numbered that the workers make.
         sends: bool,
     },
     /// Takes the events of a trace, up to a number.
@@ -108,7 +108,7 @@ pub struct WorkerNow {
     pub at_ns: u64,
     /// The number of the place, whom, and since when.
     pub wait: Option<(u16, WhomNow, u64)>,
-    /// Whether it runs a call; its function and since when, if they are known.
+    /// True if it runs a call; its function and since when, if they are known.
     pub runs_call: bool,
     pub call: Option<(u16, u32, u64)>,
     pub counted_from_ns: Option<u64>,

@@ -23,7 +23,7 @@ use crate::wire::Wire;
 pub(super) struct QuiesceRound {
     pub(super) sent: u64,
     pub(super) executed: u64,
-    /// Whether a worker has found the same sums for as long as the deadline.
+    /// True if a worker has found the same sums for as long as the deadline.
     pub(super) is_late: bool,
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct Collectives {
     /// The names of teams for which a message was dropped, because too many teams were not made.
     /// What it said is unknown, so these teams cannot be used when they are made.
     lost: HashSet<u64>,
-    /// Whether such names came that are not kept. Then no team that is made later can be used.
+    /// True if such names came that are not kept. Then no team that is made later can be used.
     has_lost_more: bool,
     /// How often this worker has begun to make a team of the same members.
     made: HashMap<u64, u64>,
@@ -35,7 +35,7 @@ pub(crate) struct Collectives {
     /// The number of calls that this worker has executed, and that quiescence does not count: those
     /// of collectives.
     pub(super) executed: u64,
-    /// Whether this worker's body has returned, so that it begins no further collective.
+    /// True if this worker's body has returned, so that it begins no further collective.
     has_returned: bool,
 }
 
@@ -72,15 +72,15 @@ pub(super) struct Sequence {
     values: HashMap<(u64, WorkerId), Value>,
     /// What values from other binaries use, in all sequences of this worker.
     foreign: Rc<Cell<Foreign>>,
-    /// Whether a value was dropped because too much had arrived. No later collective can complete
+    /// True if a value was dropped because too much had arrived. No later collective can complete
     /// then.
     pub(super) is_overrun: bool,
     /// Set when two workers take part in different collectives. No later collective can complete
     /// then.
     pub(super) mismatch: Option<Mismatch>,
-    /// Whether all members were told of it.
+    /// True if all members were told of it.
     pub(super) is_told: bool,
-    /// Whether a collective of this worker has ended in an error, so that its values may arrive
+    /// True if a collective of this worker has ended in an error, so that its values may arrive
     /// late.
     pub(super) has_failed: bool,
     /// The worker for which this one waits in the current collective.
@@ -229,7 +229,7 @@ pub(super) struct Parcel {
 pub(super) struct Value {
     pub(super) content: Content,
     pub(super) bytes: Vec<u8>,
-    /// Whether the value came from another binary.
+    /// True if the value came from another binary.
     pub(super) is_foreign: bool,
 }
 

@@ -21,7 +21,7 @@ pub(super) struct Queue<M> {
     messages: VecDeque<M>,
     /// The bytes of all messages.
     bytes: usize,
-    /// Whether a message that is never queued found others before it. Reset when none waits.
+    /// True if a message that is never queued found others before it. Reset when none waits.
     is_awaited: bool,
 }
 
@@ -31,7 +31,7 @@ impl<M> Queue<M> {
         self.bytes
     }
 
-    /// Whether messages wait, and another that is never queued behind them.
+    /// Returns whether messages wait, and another that is never queued behind them.
     pub(super) fn is_awaited(&self) -> bool {
         self.is_awaited
     }

@@ -53,7 +53,7 @@ struct Point {
     passes: &'static [u32],
     /// The pass with two workers in each process, if any.
     pass_by_two: Option<u32>,
-    /// Whether the loss of the process may end the job.
+    /// True if the loss of the process may end the job.
     may_end_the_job: bool,
 }
 
@@ -99,7 +99,7 @@ enum Accident {
 }
 
 impl Accident {
-    /// Whether the process kills itself, without a stop before.
+    /// Returns whether the process kills itself, without a stop before.
     fn is_kill(self) -> bool {
         matches!(self, Self::KilledOnce | Self::Killed)
     }

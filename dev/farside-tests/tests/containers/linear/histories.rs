@@ -50,7 +50,7 @@ pub(super) struct Record<S: 'static> {
     clock: Option<AtomicU64>,
     /// The number of calls of a worker under each promise.
     calls_each: u32,
-    /// Whether a process dies under the last promise.
+    /// True if a process dies under the last promise.
     has_death: bool,
     pub(super) calls: Mutex<Vec<Call<S>>>,
 }

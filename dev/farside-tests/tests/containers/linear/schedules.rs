@@ -71,7 +71,7 @@ impl<'s> Gate<'s> {
         Self { script, actors: actors as u32, arrived: AtomicU32::new(0), done: AtomicU32::new(0) }
     }
 
-    /// Whether all actors have acted, but for one that is lost.
+    /// Returns whether all actors have acted, but for one that is lost.
     fn is_done(&self, me: &Worker) -> bool {
         let missing = ((1 << self.actors) - 1) & !self.done.load(Ordering::Relaxed);
         missing == 0 || missing == 1 << DYING.number() && me.is_lost(DYING)

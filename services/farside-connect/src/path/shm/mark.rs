@@ -19,7 +19,7 @@ pub(crate) fn clear(word: &AtomicU64) {
     fence(Ordering::SeqCst);
 }
 
-/// Whether the memory was exposed while the reader read it, which it has done before.
+/// Returns whether the memory was exposed while the reader read it, which it has done before.
 pub(crate) fn is_set(word: &AtomicU64, number: u64) -> bool {
     // SYNC: pairs with the release store in `set` and the fence in `clear`.
     fence(Ordering::SeqCst);

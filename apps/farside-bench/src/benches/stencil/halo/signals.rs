@@ -36,7 +36,7 @@ struct Neighbor {
     flag: GlobalPtr<u64>,
     /// The flag that the neighbor raises here.
     ready: GlobalPtr<u64>,
-    /// Whether puts and signals are plain stores.
+    /// True if puts and signals are plain stores.
     is_mapped: bool,
     /// The last rows sent, each with its flag.
     under_way: VecDeque<Incoming<Vec<u8>>>,

@@ -13,7 +13,7 @@ pub(super) struct Carrier<const W: usize>([u64; W]);
 impl<const W: usize> Carrier<W> {
     pub(super) const EMPTY: Self = Self([0; W]);
 
-    /// Whether the set contains a point. It contains no edges and chains.
+    /// Returns whether the set contains a point. It contains no edges and chains.
     #[inline]
     pub(super) fn contains(self, point: Point) -> bool {
         let point = usize::from(point);

@@ -22,7 +22,7 @@ pub(super) const LINE_BYTES_MAX: usize = 64 << 10;
 #[derive(Debug, Default)]
 pub struct Lines {
     bytes: Vec<u8>,
-    /// Whether bytes of the current line were dropped.
+    /// True if bytes of the current line were dropped.
     is_cut: bool,
     whole: std::collections::VecDeque<Line>,
 }
@@ -33,7 +33,7 @@ pub struct Lines {
 pub struct Line {
     /// The text. Tabs are replaced by spaces, other control characters are removed.
     pub text: String,
-    /// Whether the line was too long, so that this is only its beginning.
+    /// True if the line was too long, so that this is only its beginning.
     pub is_cut: bool,
 }
 
@@ -70,7 +70,7 @@ impl Lines {
 }
 
 impl Line {
-    /// Whether this line is the comment that ends a search.
+    /// Returns whether this line is the comment that ends a search.
     #[must_use]
     pub fn is_interrupt(&self) -> bool {
         self.text.trim().strip_prefix('#').is_some_and(|comment| comment.trim() == "interrupt")

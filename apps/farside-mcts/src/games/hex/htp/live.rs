@@ -34,7 +34,7 @@ pub(super) struct Live {
 pub struct Look {
     /// Text for the standard output, to be written at once.
     pub text: Option<String>,
-    /// Whether the search is to end.
+    /// True if the search is to end.
     pub stop: bool,
 }
 

@@ -13,7 +13,7 @@ use crate::search::{MAX_ROLLOUTS, Params};
 pub(super) struct GameParameters {
     pub(super) allow_swap: bool,
     pub(super) swap_mode: SwapMode,
-    /// Whether the engine answers `swap` instead of `swap-pieces`, as the site Little Golem
+    /// True if the engine answers `swap` instead of `swap-pieces`, as the site Little Golem
     /// expects.
     pub(super) on_little_golem: bool,
     /// Time of each player for a game; `None` is no limit.

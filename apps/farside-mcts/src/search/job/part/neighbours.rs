@@ -14,7 +14,7 @@ pub(super) struct Neighbours {
     is_full: Vec<bool>,
     /// Idle workers that have asked for work, each listed once.
     idle: VecDeque<WorkerId>,
-    /// Whether this worker has asked for work and got no answer yet.
+    /// True if this worker has asked for work and got no answer yet.
     pub(super) has_asked: bool,
     /// The worker that `find_underloaded` looked at last.
     last_seen: u32,

@@ -30,7 +30,7 @@ impl<S> Root<S> {
         self.limit = rollouts;
     }
 
-    /// Whether all rollouts are complete.
+    /// Returns whether all rollouts are complete.
     pub(in super::super) fn is_complete(&self) -> bool {
         self.completed == self.limit
     }

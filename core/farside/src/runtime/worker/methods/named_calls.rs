@@ -16,8 +16,8 @@ extension! {
     /// This is a part of [`Worker`]. The prelude brings it in.
     NamedCalls:
 
-    /// Whether the process of a worker runs the same binary as this one, so that closures and
-    /// function pointers can be called there. `false` for a worker that does not exist.
+    /// Returns whether the process of a worker runs the same binary as this one, so that closures
+    /// and function pointers can be called there. `false` for a worker that does not exist.
     fn runs_same_binary(&self, worker: WorkerId) -> bool;
 
     /// Runs a function on another worker that is registered there by its name; see
