@@ -82,7 +82,10 @@ impl<T: Send + Sync + 'static> Dist<T> {
     /// values exist.
     ///
     /// # Errors
-    /// Those of [`Worker::barrier`]. [`Error::TooLarge`] if there are 4,194,304 already.
+    /// [`Error::PeerLost`] if a process of the job is lost; [`Error::CollectiveMismatch`] if
+    /// another worker calls another collective; [`Error::Deadline`] if one does not come in time;
+    /// [`Error::InHandler`] in a handler. In a job of several binaries also
+    /// [`Error::CollectiveOverrun`]. [`Error::TooLarge`] if there are 4,194,304 already.
     pub fn new(me: &Worker, init: impl FnOnce() -> T) -> Result<Self> {
         me.not_in_handler("making distributed state")?;
         let shared = me.process_handle().shared();
@@ -119,7 +122,10 @@ impl<T: Send + Sync + 'static> Dist<T> {
     /// returned stays until the job ends.
     ///
     /// # Errors
-    /// Those of [`Worker::quiesce`]. The value of this process then stays until the job ends.
+    /// [`Error::PeerLost`] if a process of the job is lost; [`Error::CollectiveMismatch`] if
+    /// another worker calls another collective; [`Error::Deadline`] if one does not come in time,
+    /// or calls do not end; [`Error::InHandler`] in a handler. In a job of several binaries also
+    /// [`Error::CollectiveOverrun`]. The value of this process then stays until the job ends.
     ///
     /// # Panics
     /// Those of [`here`](Self::here).
@@ -137,7 +143,10 @@ impl<T: 'static> PerWorker<T> {
     /// order as other collectives. When it returns, all values exist.
     ///
     /// # Errors
-    /// Those of [`Worker::barrier`]. [`Error::TooLarge`] if there are 4,194,304 already.
+    /// [`Error::PeerLost`] if a process of the job is lost; [`Error::CollectiveMismatch`] if
+    /// another worker calls another collective; [`Error::Deadline`] if one does not come in time;
+    /// [`Error::InHandler`] in a handler. In a job of several binaries also
+    /// [`Error::CollectiveOverrun`]. [`Error::TooLarge`] if there are 4,194,304 already.
     pub fn new(me: &Worker, value: T) -> Result<Self> {
         me.not_in_handler("making per-worker state")?;
         let name = me.locals().name(take_number(&me.local_numbers)?);
@@ -185,7 +194,10 @@ impl<T: 'static> PerWorker<T> {
     /// [`find`](Self::find) has returned stays until the job ends.
     ///
     /// # Errors
-    /// Those of [`Worker::quiesce`]. The value of this worker is dropped nevertheless.
+    /// [`Error::PeerLost`] if a process of the job is lost; [`Error::CollectiveMismatch`] if
+    /// another worker calls another collective; [`Error::Deadline`] if one does not come in time,
+    /// or calls do not end; [`Error::InHandler`] in a handler. In a job of several binaries also
+    /// [`Error::CollectiveOverrun`]. The value of this worker is dropped nevertheless.
     ///
     /// # Panics
     /// Those of [`here`](Self::here).

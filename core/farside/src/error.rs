@@ -14,6 +14,13 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The error of an operation of this library.
 ///
+/// An operation that waits runs the calls that arrive meanwhile. Besides the errors that its
+/// documentation lists, it can return the failure of such a call
+/// ([`HandlerPanicked`](Self::HandlerPanicked), [`HandlerFailed`](Self::HandlerFailed),
+/// [`NamedCallRefused`](Self::NamedCallRefused), [`CorruptRing`](Self::CorruptRing)), and
+/// [`JobEnded`](Self::JobEnded). Inside [`PerWorker::with`](crate::PerWorker::with), it returns
+/// [`Borrowed`](Self::Borrowed).
+///
 /// Its `Debug` is the sentence of its `Display`, because a `main` that returns an error prints
 /// that.
 #[derive(thiserror::Error)]

@@ -357,7 +357,8 @@ impl Job {
 /// job. So one failure is reported once.
 ///
 /// # Errors
-/// Those of [`run_process`] in a process that another launcher started.
+/// In a process that another launcher started: the first error of a worker, or the reason why the
+/// job did not start or was ended.
 fn run_member(member: Member, names: Names, body: &Body<'_>) -> Result<()> {
     let is_launched = !member.control.leads_to_a_process();
     match run_process(member, names, ROOMS, body) {

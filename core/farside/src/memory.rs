@@ -142,10 +142,10 @@ impl RemoteMemory {
     /// thread answers.
     ///
     /// # Errors
-    /// [`Error::Fabric`] with `OutOfRange`; [`Error::PeerLost`] if the owner is lost;
-    /// [`MemoryError::Released`] if the release is detected (see [stale
-    /// handles](Self#stale-handles)); [`Error::InHandler`] in a handler, if the memory is not
-    /// mapped.
+    /// [`Error::Fabric`] with `OutOfRange`, if the owner does not answer in time, or if the
+    /// transport fails; [`Error::PeerLost`] if the owner is lost; [`MemoryError::Released`] if the
+    /// release is detected (see [stale handles](Self#stale-handles)); [`Error::InHandler`] in a
+    /// handler, if the memory is not mapped.
     #[track_caller]
     pub fn put(&self, me: &Worker, offset: u64, data: &[u8]) -> Result<()> {
         self.put_from(me, offset, data, Location::caller())
@@ -163,7 +163,10 @@ impl RemoteMemory {
     /// *Cost*: as for [`put`](Self::put).
     ///
     /// # Errors
-    /// Those of [`put`](Self::put). The contents of `data` are unspecified then.
+    /// [`Error::Fabric`] with `OutOfRange`, if the owner does not answer in time, or if the
+    /// transport fails; [`Error::PeerLost`] if the owner is lost; [`MemoryError::Released`] if the
+    /// release is detected (see [stale handles](Self#stale-handles)); [`Error::InHandler`] in a
+    /// handler, if the memory is not mapped. The contents of `data` are unspecified then.
     #[track_caller]
     pub fn get(&self, me: &Worker, offset: u64, data: &mut [u8]) -> Result<()> {
         self.get_from(me, offset, data, Location::caller())
@@ -188,7 +191,11 @@ impl RemoteMemory {
     /// *Cost*: a read-modify-write where the memory is mapped; otherwise a round trip.
     ///
     /// # Errors
-    /// Those of [`put`](Self::put), and [`Error::Fabric`] with `Misaligned`.
+    /// [`Error::Fabric`] with `OutOfRange` or `Misaligned`, if the owner does not answer in time,
+    /// or if the transport fails; [`Error::PeerLost`] if the owner is lost;
+    /// [`MemoryError::Released`] if the release is detected (see
+    /// [stale handles](Self#stale-handles)); [`Error::InHandler`] in a handler, if the memory is
+    /// not mapped.
     #[track_caller]
     pub fn atomic64(&self, me: &Worker, offset: u64, change: AtomicChange<u64>) -> Result<u64> {
         self.atomic64_from(me, offset, change, Location::caller())
@@ -210,7 +217,11 @@ impl RemoteMemory {
     /// Changes the 32-bit word at `offset`, a multiple of 4, and returns what it held.
     ///
     /// # Errors
-    /// Those of [`atomic64`](Self::atomic64).
+    /// [`Error::Fabric`] with `OutOfRange` or `Misaligned`, if the owner does not answer in time,
+    /// or if the transport fails; [`Error::PeerLost`] if the owner is lost;
+    /// [`MemoryError::Released`] if the release is detected (see
+    /// [stale handles](Self#stale-handles)); [`Error::InHandler`] in a handler, if the memory is
+    /// not mapped.
     #[track_caller]
     pub fn atomic32(&self, me: &Worker, offset: u64, change: AtomicChange<u32>) -> Result<u32> {
         let inside = self.inside(offset, 4)?;
@@ -225,7 +236,10 @@ impl RemoteMemory {
     /// *Cost*: as for [`put`](Self::put), without the bytes.
     ///
     /// # Errors
-    /// Those of [`put`](Self::put).
+    /// [`Error::Fabric`] if the owner does not answer in time, or if the transport fails;
+    /// [`Error::PeerLost`] if the owner is lost; [`MemoryError::Released`] if the release is
+    /// detected (see [stale handles](Self#stale-handles)); [`Error::InHandler`] in a handler, if
+    /// the memory is not mapped.
     pub fn region(&self, me: &Worker) -> Result<(RemoteRegion, u64)> {
         self.on_region(me, None, |region, _| Ok((region.clone(), self.offset)))
     }
@@ -236,7 +250,10 @@ impl RemoteMemory {
     /// *Cost*: a round trip where the memory is not mapped.
     ///
     /// # Errors
-    /// [`MemoryError::Released`], and those of [`put`](Self::put).
+    /// [`MemoryError::Released`] if the memory is no longer this handle's; [`MemoryError::Foreign`]
+    /// if it never was; [`Error::Fabric`] if the owner does not answer in time, or if the transport
+    /// fails; [`Error::PeerLost`] if the owner is lost; [`Error::InHandler`] in a handler, if the
+    /// memory is not mapped.
     pub fn check(&self, me: &Worker) -> Result<()> {
         let stamp_at = self.stamp_at()?;
         let stamp =

@@ -180,7 +180,8 @@ impl<'w> Pipe<'w> {
     /// Opens both directions: a writer and a reader.
     ///
     /// # Errors
-    /// Those of both, and [`PipeError::Pipe`] with `WithItself`.
+    /// [`PipeError::Pipe`] with `WithItself`, `Width`, `MessageBytes`, `Taken` or `Mismatch`;
+    /// [`Error::UnknownWorker`]; [`Error::Fabric`] with `Memory` if the machine has none left.
     pub fn duplex(self) -> Result<Duplex<'w>> {
         if self.peer == self.me.id() {
             let pipe = PipeName { writer: self.peer, reader: self.peer, number: self.number };
@@ -193,7 +194,8 @@ impl<'w> Pipe<'w> {
     /// argument of a call, at most the pipe's [`message_bytes`](Self::message_bytes).
     ///
     /// # Errors
-    /// Those of [`writer`](Self::writer); [`Error::DifferentBinaries`].
+    /// [`PipeError::Pipe`] with `Width`, `MessageBytes` or `Taken`; [`Error::UnknownWorker`];
+    /// [`Error::DifferentBinaries`].
     pub fn sender<T: Wire>(self) -> Result<Sender<'w, T>> {
         self.of::<T>()?.writer().map(Sender::new)
     }
@@ -201,7 +203,9 @@ impl<'w> Pipe<'w> {
     /// Opens the receiving end of a channel of values.
     ///
     /// # Errors
-    /// Those of [`reader`](Self::reader); [`Error::DifferentBinaries`].
+    /// [`PipeError::Pipe`] with `Width`, `MessageBytes`, `Taken` or `Mismatch`;
+    /// [`Error::UnknownWorker`]; [`Error::Fabric`] with `Memory` if the machine has none left;
+    /// [`Error::DifferentBinaries`].
     pub fn receiver<T: Wire>(self) -> Result<Receiver<'w, T>> {
         self.of::<T>()?.reader().map(Receiver::new)
     }
@@ -220,7 +224,7 @@ impl<'w> Pipe<'w> {
     /// Opens the writing end of a stream of bytes.
     ///
     /// # Errors
-    /// Those of [`writer`](Self::writer).
+    /// [`PipeError::Pipe`] with `Width`, `MessageBytes` or `Taken`; [`Error::UnknownWorker`].
     pub fn byte_writer(self) -> Result<ByteWriter<'w>> {
         self.writer().map(ByteWriter::new)
     }
@@ -228,7 +232,8 @@ impl<'w> Pipe<'w> {
     /// Opens the reading end of a stream of bytes.
     ///
     /// # Errors
-    /// Those of [`reader`](Self::reader).
+    /// [`PipeError::Pipe`] with `Width`, `MessageBytes`, `Taken` or `Mismatch`;
+    /// [`Error::UnknownWorker`]; [`Error::Fabric`] with `Memory` if the machine has none left.
     pub fn byte_reader(self) -> Result<ByteReader<'w>> {
         self.reader().map(ByteReader::new)
     }

@@ -305,7 +305,10 @@ impl<'w> Everyone<'w> {
     /// *Cost*: each process copies the buffer once for each worker that it sends to.
     ///
     /// # Errors
-    /// Those of [`call`](Self::call).
+    /// [`Error::PeerLost`] if a process is known to be lost; the workers of the other processes
+    /// still run the function. After any other error no worker runs it:
+    /// [`Error::DifferentBinaries`], [`Error::ForeignFunction`], [`Error::TooLarge`], and
+    /// [`Error::Deadline`] or [`Error::Full`] while too many bytes of earlier calls are under way.
     pub fn call_buffer<A, R>(
         self,
         arguments: A,
@@ -328,8 +331,15 @@ impl<'w> Everyone<'w> {
     /// bytes down the tree, too, and is the form for many processes.
     ///
     /// # Errors
-    /// Those of [`To::call_buffer_put`] and [`call`](Self::call); also [`Error::UnknownProcess`] if
-    /// the number of places is not the number of processes.
+    /// [`Error::UnknownProcess`] if the number of places is not the number of processes;
+    /// [`Error::WrongProcess`] if a place is in another process than its turn. [`Error::Fabric`]
+    /// with `OutOfRange`, if the owner does not answer in time, or if the transport fails;
+    /// [`MemoryError::Released`](crate::memory::MemoryError::Released) if the release is detected;
+    /// [`Error::InHandler`] in a handler, if the memory is not mapped. [`Error::PeerLost`] if a
+    /// process is known to be lost; the workers of the other processes still run the function.
+    /// After any other error no worker runs it: [`Error::DifferentBinaries`],
+    /// [`Error::ForeignFunction`], [`Error::TooLarge`], and [`Error::Deadline`] or [`Error::Full`]
+    /// while too many bytes of earlier calls are under way.
     #[track_caller]
     pub fn call_buffer_put<A, R>(
         self,
@@ -375,8 +385,11 @@ impl<'w> Everyone<'w> {
     /// worker of the job reads all bytes from this process.
     ///
     /// # Errors
-    /// Those of [`call`](Self::call), with the buffer; [`Error::TooLarge`] when there is no
-    /// synchronizer left.
+    /// With the buffer: [`Error::PeerLost`] if a process is known to be lost; the workers of the
+    /// other processes still run the function. After any other error no worker runs it:
+    /// [`Error::DifferentBinaries`], [`Error::ForeignFunction`], [`Error::TooLarge`], also when no
+    /// synchronizer is left, and [`Error::Deadline`] or [`Error::Full`] while too many bytes of
+    /// earlier calls are under way.
     #[track_caller]
     pub fn call_buffer_get<A, R>(
         self,
@@ -495,7 +508,9 @@ impl LentToAll<'_> {
     /// deadline at most.
     ///
     /// # Errors
-    /// Those of [`Synchronizer::wait`]. The buffer's memory is then kept until the job ends.
+    /// [`Error::PeerLost`] if a process is lost before it has read the buffer; [`Error::Deadline`]
+    /// if a worker does not read it in time; [`Error::InHandler`] in a handler. The buffer's memory
+    /// is then kept until the job ends.
     #[track_caller]
     pub fn wait(mut self) -> Result<Registered> {
         self.read.wait()?;

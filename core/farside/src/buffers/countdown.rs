@@ -53,7 +53,11 @@ impl Countdown {
     /// *Cost*: that of an atomic change of the word.
     ///
     /// # Errors
-    /// Those of [`RemoteMemory::atomic64`].
+    /// [`Error::Fabric`](crate::Error::Fabric) with `OutOfRange` or `Misaligned`, if the owner does
+    /// not answer in time, or if the transport fails; [`Error::PeerLost`](crate::Error::PeerLost)
+    /// if the owner is lost; [`MemoryError::Released`](crate::memory::MemoryError::Released) if the
+    /// release is detected; [`Error::InHandler`](crate::Error::InHandler) in a handler, if the
+    /// memory is not mapped.
     #[track_caller]
     pub fn new(me: &Worker, memory: RemoteMemory, offset: u64, calls: u64) -> Result<Self> {
         memory.atomic64(me, offset, AtomicChange::Swap(calls))?;
@@ -63,7 +67,11 @@ impl Countdown {
     /// Returns the number of calls left.
     ///
     /// # Errors
-    /// Those of [`RemoteMemory::atomic64`].
+    /// [`Error::Fabric`](crate::Error::Fabric) with `OutOfRange` or `Misaligned`, if the owner does
+    /// not answer in time, or if the transport fails; [`Error::PeerLost`](crate::Error::PeerLost)
+    /// if the owner is lost; [`MemoryError::Released`](crate::memory::MemoryError::Released) if the
+    /// release is detected; [`Error::InHandler`](crate::Error::InHandler) in a handler, if the
+    /// memory is not mapped.
     #[track_caller]
     pub fn left(&self, me: &Worker) -> Result<u64> {
         self.memory.atomic64(me, self.offset, AtomicChange::Load)
@@ -72,7 +80,11 @@ impl Countdown {
     /// Adds `calls` calls to the count.
     ///
     /// # Errors
-    /// Those of [`RemoteMemory::atomic64`].
+    /// [`Error::Fabric`](crate::Error::Fabric) with `OutOfRange` or `Misaligned`, if the owner does
+    /// not answer in time, or if the transport fails; [`Error::PeerLost`](crate::Error::PeerLost)
+    /// if the owner is lost; [`MemoryError::Released`](crate::memory::MemoryError::Released) if the
+    /// release is detected; [`Error::InHandler`](crate::Error::InHandler) in a handler, if the
+    /// memory is not mapped.
     #[track_caller]
     pub fn add(&self, me: &Worker, calls: u64) -> Result<()> {
         self.memory.atomic64(me, self.offset, AtomicChange::Add(calls)).map(drop)
@@ -84,10 +96,13 @@ impl Countdown {
     /// *Cost*: a sleeping worker is not woken; it looks every 100 µs.
     ///
     /// # Errors
-    /// Those of [`left`](Self::left); [`Error::PeerLost`](crate::Error::PeerLost) when the memory's
-    /// owner is lost; [`Error::InHandler`](crate::Error::InHandler).
-    /// [`Error::Deadline`](crate::Error::Deadline), also when a process is lost that was to count:
-    /// the counter does not know which processes those are.
+    /// [`Error::Deadline`](crate::Error::Deadline) if calls are left in the end, also after the
+    /// loss of a process that was to count: the counter does not know which processes those are.
+    /// [`Error::InHandler`](crate::Error::InHandler) in a handler.
+    /// [`Error::Fabric`](crate::Error::Fabric) with `OutOfRange` or `Misaligned`, if the owner does
+    /// not answer in time, or if the transport fails; [`Error::PeerLost`](crate::Error::PeerLost)
+    /// if the owner is lost; [`MemoryError::Released`](crate::memory::MemoryError::Released) if the
+    /// release is detected.
     #[track_caller]
     pub fn wait(&self, me: &Worker) -> Result<()> {
         self.wait_for(me, me.default_deadline())
@@ -96,7 +111,13 @@ impl Countdown {
     /// Waits for at most this long.
     ///
     /// # Errors
-    /// Those of [`wait`](Self::wait).
+    /// [`Error::Deadline`](crate::Error::Deadline) if calls are left in the end, also after the
+    /// loss of a process that was to count: the counter does not know which processes those are.
+    /// [`Error::InHandler`](crate::Error::InHandler) in a handler.
+    /// [`Error::Fabric`](crate::Error::Fabric) with `OutOfRange` or `Misaligned`, if the owner does
+    /// not answer in time, or if the transport fails; [`Error::PeerLost`](crate::Error::PeerLost)
+    /// if the owner is lost; [`MemoryError::Released`](crate::memory::MemoryError::Released) if the
+    /// release is detected.
     #[track_caller]
     pub fn wait_for(&self, me: &Worker, time: Duration) -> Result<()> {
         let site = Location::caller();

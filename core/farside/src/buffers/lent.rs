@@ -35,7 +35,10 @@ impl Written {
     /// Returns a copy of the bytes.
     ///
     /// # Errors
-    /// Those of [`RemoteMemory::get`].
+    /// [`Error::Fabric`] with `OutOfRange`, if the owner does not answer in time, or if the
+    /// transport fails; [`Error::PeerLost`] if the owner is lost;
+    /// [`MemoryError::Released`](crate::memory::MemoryError::Released) if the release is detected;
+    /// [`Error::InHandler`] in a handler, if the memory is not mapped.
     #[track_caller]
     pub fn to_vec(&self, me: &Worker) -> Result<Vec<u8>> {
         let length = usize::try_from(self.bytes).unwrap_or(usize::MAX);
@@ -93,7 +96,8 @@ impl<'w> Lent<'w> {
     /// Gives the buffer back if the receiver has read it; otherwise returns itself.
     ///
     /// # Errors
-    /// Those of [`wait`](Self::wait), in the `Ok`.
+    /// In the `Ok`: [`Error::PeerLost`] if the receiver is lost, or [`Error::ReplyDropped`] if it
+    /// could not read the buffer. The call did not run then, and the buffer is freed.
     pub fn try_take(mut self) -> Result<Result<Registered>, Self> {
         let Some((pending, _)) = &mut self.lent else { unreachable!("the buffer was already given back") };
         match pending.poll() {
@@ -129,8 +133,15 @@ impl<'w, N: Counted> To<'w, Worker, N> {
     /// waits for one round trip. The receiver copies nothing.
     ///
     /// # Errors
-    /// Those of [`call`](Self::call) and [`RemoteMemory::put`]; [`Error::WrongProcess`] when the
-    /// memory does not belong to the receiver's process.
+    /// [`Error::WrongProcess`] if the memory does not belong to the receiver's process;
+    /// [`Error::Fabric`] with `OutOfRange`, if the owner does not answer in time, or if the
+    /// transport fails; [`Error::PeerLost`] if the owner is lost;
+    /// [`MemoryError::Released`](crate::memory::MemoryError::Released) if the release is detected;
+    /// [`Error::InHandler`] in a handler, if the memory is not mapped. [`Error::Full`], or
+    /// [`Error::Deadline`] after a wait, if the receiver has no room; [`Error::TooLarge`];
+    /// [`Error::UnknownWorker`]; [`Error::PeerLost`] if the receiver is lost;
+    /// [`Error::DifferentBinaries`] or [`Error::ForeignFunction`] if it cannot find the function;
+    /// [`Error::InHandler`] if a handler would have to wait.
     #[track_caller]
     pub fn call_buffer_put<A: Wire, R: Outcome>(
         self,
@@ -185,7 +196,11 @@ impl<'w, N: Counted> To<'w, Worker, N> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`call`](Self::call), with the buffer.
+    /// [`Error::Full`], or [`Error::Deadline`] after a wait, if the receiver has no room;
+    /// [`Error::TooLarge`]; [`Error::UnknownWorker`]; [`Error::PeerLost`] if the receiver is lost;
+    /// [`Error::DifferentBinaries`] or [`Error::ForeignFunction`] if it cannot find the function;
+    /// [`Error::InHandler`] if a handler would have to wait. The arguments and the buffer come
+    /// back.
     #[track_caller]
     pub fn call_buffer_get<A: Wire + 'static, R: Outcome + 'static>(
         self,
@@ -203,7 +218,11 @@ impl<'w, N: Counted> To<'w, Worker, N> {
     /// *Order*: none. Calls made afterwards may run before it.
     ///
     /// # Errors
-    /// Those of [`call_buffer_get`](Self::call_buffer_get).
+    /// [`Error::Full`], or [`Error::Deadline`] after a wait, if the receiver has no room;
+    /// [`Error::TooLarge`]; [`Error::UnknownWorker`]; [`Error::PeerLost`] if the receiver is lost;
+    /// [`Error::DifferentBinaries`] or [`Error::ForeignFunction`] if it cannot find the function;
+    /// [`Error::InHandler`] if a handler would have to wait. The arguments and the buffer come
+    /// back.
     #[track_caller]
     pub fn call_buffer_get_aside<A: Wire + 'static, R: Outcome + 'static>(
         self,
@@ -262,7 +281,10 @@ impl<'w, N: Counted> To<'w, Worker, N> {
     /// died, no error is reported.
     ///
     /// # Errors
-    /// Those of [`call`](Self::call).
+    /// [`Error::Full`], or [`Error::Deadline`] after a wait, if the receiver has no room;
+    /// [`Error::TooLarge`]; [`Error::UnknownWorker`]; [`Error::PeerLost`] if the receiver is lost;
+    /// [`Error::DifferentBinaries`] or [`Error::ForeignFunction`] if it cannot find the function;
+    /// [`Error::InHandler`] if a handler would have to wait.
     pub fn call_into<A: Wire, R: Wire + 'static>(
         self,
         arguments: A,

@@ -68,8 +68,11 @@ impl<R: Wire> ResultPlace<R> {
     /// *Cost*: that of an atomic change of a word.
     ///
     /// # Errors
-    /// [`Error::NotPortable`] for a type that cannot be checked; those of
-    /// [`RemoteMemory::atomic64`], with `OutOfRange` when the memory is shorter.
+    /// [`Error::NotPortable`] for a type that cannot be checked; [`Error::Fabric`] with
+    /// `OutOfRange` if the memory is shorter, `Misaligned`, if the owner does not answer in time,
+    /// or if the transport fails; [`Error::PeerLost`] if the owner is lost;
+    /// [`MemoryError::Released`](crate::memory::MemoryError::Released) if the release is detected;
+    /// [`Error::InHandler`] in a handler, if the memory is not mapped.
     #[track_caller]
     pub fn new(me: &Worker, memory: RemoteMemory, offset: u64, bytes: u64) -> Result<Self> {
         if let Some(type_name) = Schema::of::<R>().unportable() {
@@ -84,7 +87,10 @@ impl<R: Wire> ResultPlace<R> {
     /// Empties the place for another result.
     ///
     /// # Errors
-    /// Those of [`RemoteMemory::atomic64`].
+    /// [`Error::Fabric`] with `OutOfRange` or `Misaligned`, if the owner does not answer in time,
+    /// or if the transport fails; [`Error::PeerLost`] if the owner is lost;
+    /// [`MemoryError::Released`](crate::memory::MemoryError::Released) if the release is detected;
+    /// [`Error::InHandler`] in a handler, if the memory is not mapped.
     #[track_caller]
     pub fn clear(&self, me: &Worker) -> Result<()> {
         self.place.memory.atomic64(me, self.place.offset, AtomicChange::Swap(0)).map(drop)
@@ -96,9 +102,12 @@ impl<R: Wire + Clone> ResultPlace<R> {
     /// copy.
     ///
     /// # Errors
-    /// [`Error::RemotePanic`] when the function panicked; the error names the first worker of the
-    /// memory's process. [`Error::TooLarge`] when there was no room; [`Error::Wire`] when the bytes
-    /// are no such result; those of [`RemoteMemory::get`].
+    /// [`Error::RemotePanic`] if the function panicked; the error names the first worker of the
+    /// memory's process. [`Error::TooLarge`] if the result had no room; [`Error::Wire`] if the
+    /// bytes are no such result. [`Error::Fabric`] with `OutOfRange` or `Misaligned`, if the owner
+    /// does not answer in time, or if the transport fails; [`Error::PeerLost`] if the owner is
+    /// lost; [`MemoryError::Released`](crate::memory::MemoryError::Released) if the release is
+    /// detected; [`Error::InHandler`] in a handler, if the memory is not mapped.
     #[track_caller]
     pub fn poll(&self, me: &Worker) -> Result<Option<R>> {
         self.poll_from(me, Location::caller())
@@ -146,8 +155,13 @@ impl<R: Wire + Clone> ResultPlace<R> {
     /// [`Synchronizer`](crate::Synchronizer) to be woken.
     ///
     /// # Errors
-    /// Those of [`poll`](Self::poll); [`Error::Deadline`], also when the called process is lost;
-    /// [`Error::InHandler`].
+    /// [`Error::RemotePanic`] if the function panicked; the error names the first worker of the
+    /// memory's process. [`Error::TooLarge`] if the result had no room; [`Error::Wire`] if the
+    /// bytes are no such result. [`Error::Deadline`] if no result arrives in time, also after the
+    /// loss of the called process. [`Error::InHandler`] in a handler. [`Error::Fabric`] with
+    /// `OutOfRange` or `Misaligned`, if the owner does not answer in time, or if the transport
+    /// fails; [`Error::PeerLost`] if the owner is lost;
+    /// [`MemoryError::Released`](crate::memory::MemoryError::Released) if the release is detected.
     #[track_caller]
     pub fn wait(&self, me: &Worker) -> Result<R> {
         self.wait_for(me, me.default_deadline())
@@ -156,7 +170,13 @@ impl<R: Wire + Clone> ResultPlace<R> {
     /// Waits for at most this long.
     ///
     /// # Errors
-    /// Those of [`wait`](Self::wait).
+    /// [`Error::RemotePanic`] if the function panicked; the error names the first worker of the
+    /// memory's process. [`Error::TooLarge`] if the result had no room; [`Error::Wire`] if the
+    /// bytes are no such result. [`Error::Deadline`] if no result arrives in time, also after the
+    /// loss of the called process. [`Error::InHandler`] in a handler. [`Error::Fabric`] with
+    /// `OutOfRange` or `Misaligned`, if the owner does not answer in time, or if the transport
+    /// fails; [`Error::PeerLost`] if the owner is lost;
+    /// [`MemoryError::Released`](crate::memory::MemoryError::Released) if the release is detected.
     #[track_caller]
     pub fn wait_for(&self, me: &Worker, time: Duration) -> Result<R> {
         let site = Location::caller();

@@ -261,14 +261,15 @@ fn by_cas<W: Word, E>(
 /// each may have to try again, until the job's deadline passes
 /// ([`Error::Deadline`](crate::Error::Deadline)). [`compare_swap`](Self::compare_swap) of floats
 /// compares their bits.
-///
-/// # Errors
-/// Those of [`put`](GlobalPtr::put), for all methods.
 impl<W: Word> GlobalPtr<W> {
     /// Makes a change of any kind.
     ///
     /// # Errors
-    /// Those of [`put`](GlobalPtr::put).
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale, misaligned
+    /// or read-only address, or one out of range; [`Error::PeerLost`] if the owner is lost;
+    /// [`Error::Fabric`] if it does not answer in time, or the transport fails;
+    /// [`Error::InHandler`] if a handler would have to wait for it. [`Error::Deadline`] if other
+    /// workers keep changing a floating-point word.
     #[inline]
     #[track_caller]
     pub fn change(self, me: &Worker, change: AtomicChange<W>) -> Result<W>
@@ -281,8 +282,11 @@ impl<W: Word> GlobalPtr<W> {
     /// Reads the word.
     ///
     /// # Errors
-    /// Those of [`put`](GlobalPtr::put), also for read-only memory: no worker changes that, and a
-    /// [`get`](GlobalPtr::get) reads it.
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale, misaligned
+    /// or read-only address, or one out of range; [`Error::PeerLost`] if the owner is lost;
+    /// [`Error::Fabric`] if it does not answer in time, or the transport fails;
+    /// [`Error::InHandler`] if a handler would have to wait for it. No worker changes a read-only
+    /// word: [`get`](GlobalPtr::get) reads it.
     #[inline]
     #[track_caller]
     pub fn load(self, me: &Worker) -> Result<W> {
@@ -295,7 +299,10 @@ impl<W: Word> GlobalPtr<W> {
     /// *Cost*: a plain store where the memory is mapped; otherwise that of a swap.
     ///
     /// # Errors
-    /// Those of [`put`](GlobalPtr::put).
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale, misaligned
+    /// or read-only address, or one out of range; [`Error::PeerLost`] if the owner is lost;
+    /// [`Error::Fabric`] if it does not answer in time, or the transport fails;
+    /// [`Error::InHandler`] if a handler would have to wait for it.
     #[inline]
     #[track_caller]
     pub fn store(self, me: &Worker, value: W) -> Result<()> {
@@ -305,7 +312,10 @@ impl<W: Word> GlobalPtr<W> {
     /// Writes the word and returns the earlier value.
     ///
     /// # Errors
-    /// Those of [`put`](GlobalPtr::put).
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale, misaligned
+    /// or read-only address, or one out of range; [`Error::PeerLost`] if the owner is lost;
+    /// [`Error::Fabric`] if it does not answer in time, or the transport fails;
+    /// [`Error::InHandler`] if a handler would have to wait for it.
     #[inline]
     #[track_caller]
     pub fn swap(self, me: &Worker, value: W) -> Result<W> {
@@ -315,7 +325,10 @@ impl<W: Word> GlobalPtr<W> {
     /// Writes `new` if the word holds `expected`. It did so if the returned value is `expected`.
     ///
     /// # Errors
-    /// Those of [`put`](GlobalPtr::put).
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale, misaligned
+    /// or read-only address, or one out of range; [`Error::PeerLost`] if the owner is lost;
+    /// [`Error::Fabric`] if it does not answer in time, or the transport fails;
+    /// [`Error::InHandler`] if a handler would have to wait for it.
     #[inline]
     #[track_caller]
     pub fn compare_swap(self, me: &Worker, expected: W, new: W) -> Result<W> {
@@ -325,7 +338,11 @@ impl<W: Word> GlobalPtr<W> {
     /// Adds a value: integers wrap around, floats are added by compare-and-swap.
     ///
     /// # Errors
-    /// Those of [`put`](GlobalPtr::put).
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale, misaligned
+    /// or read-only address, or one out of range; [`Error::PeerLost`] if the owner is lost;
+    /// [`Error::Fabric`] if it does not answer in time, or the transport fails;
+    /// [`Error::InHandler`] if a handler would have to wait for it. [`Error::Deadline`] if other
+    /// workers keep changing a floating-point word.
     #[inline]
     #[track_caller]
     pub fn fetch_add(self, me: &Worker, value: W) -> Result<W> {
@@ -335,7 +352,10 @@ impl<W: Word> GlobalPtr<W> {
     /// Stores the bitwise and.
     ///
     /// # Errors
-    /// Those of [`put`](GlobalPtr::put).
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale, misaligned
+    /// or read-only address, or one out of range; [`Error::PeerLost`] if the owner is lost;
+    /// [`Error::Fabric`] if it does not answer in time, or the transport fails;
+    /// [`Error::InHandler`] if a handler would have to wait for it.
     #[inline]
     #[track_caller]
     pub fn fetch_and(self, me: &Worker, value: W) -> Result<W>
@@ -348,7 +368,10 @@ impl<W: Word> GlobalPtr<W> {
     /// Stores the bitwise or.
     ///
     /// # Errors
-    /// Those of [`put`](GlobalPtr::put).
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale, misaligned
+    /// or read-only address, or one out of range; [`Error::PeerLost`] if the owner is lost;
+    /// [`Error::Fabric`] if it does not answer in time, or the transport fails;
+    /// [`Error::InHandler`] if a handler would have to wait for it.
     #[inline]
     #[track_caller]
     pub fn fetch_or(self, me: &Worker, value: W) -> Result<W>
@@ -361,7 +384,10 @@ impl<W: Word> GlobalPtr<W> {
     /// Stores the bitwise exclusive or.
     ///
     /// # Errors
-    /// Those of [`put`](GlobalPtr::put).
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale, misaligned
+    /// or read-only address, or one out of range; [`Error::PeerLost`] if the owner is lost;
+    /// [`Error::Fabric`] if it does not answer in time, or the transport fails;
+    /// [`Error::InHandler`] if a handler would have to wait for it.
     #[inline]
     #[track_caller]
     pub fn fetch_xor(self, me: &Worker, value: W) -> Result<W>
@@ -375,7 +401,11 @@ impl<W: Word> GlobalPtr<W> {
     /// in preference to a NaN.
     ///
     /// # Errors
-    /// Those of [`put`](GlobalPtr::put).
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale, misaligned
+    /// or read-only address, or one out of range; [`Error::PeerLost`] if the owner is lost;
+    /// [`Error::Fabric`] if it does not answer in time, or the transport fails;
+    /// [`Error::InHandler`] if a handler would have to wait for it. [`Error::Deadline`] if other
+    /// workers keep changing a floating-point word.
     #[inline]
     #[track_caller]
     pub fn fetch_min(self, me: &Worker, value: W) -> Result<W> {
@@ -385,7 +415,11 @@ impl<W: Word> GlobalPtr<W> {
     /// Stores the larger value, as for [`fetch_min`](Self::fetch_min).
     ///
     /// # Errors
-    /// Those of [`put`](GlobalPtr::put).
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale, misaligned
+    /// or read-only address, or one out of range; [`Error::PeerLost`] if the owner is lost;
+    /// [`Error::Fabric`] if it does not answer in time, or the transport fails;
+    /// [`Error::InHandler`] if a handler would have to wait for it. [`Error::Deadline`] if other
+    /// workers keep changing a floating-point word.
     #[inline]
     #[track_caller]
     pub fn fetch_max(self, me: &Worker, value: W) -> Result<W> {

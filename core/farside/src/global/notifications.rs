@@ -118,8 +118,11 @@ impl Notifications {
     /// *Completion* and *cost*: those of [`Worker::put_signal`](crate::AwaitSignals::put_signal).
     ///
     /// # Errors
-    /// Those of [`Worker::put_signal`](crate::AwaitSignals::put_signal);
-    /// [`GlobalError::Notification`](crate::global::GlobalError::Notification).
+    /// [`GlobalError::Notification`] if the number does not exist, or the value is 0;
+    /// [`GlobalError::Address`] for a null, stale, misaligned or read-only address, one out of
+    /// range, or a signal inside the data; [`Error::PeerLost`] if an owner is lost;
+    /// [`Error::Deadline`] or [`Error::Fabric`] if it does not answer in time, or the transport
+    /// fails; [`Error::InHandler`] if a handler would have to wait for it.
     pub fn put_notify(&self, me: &Worker, to: GlobalAddress, data: &[u8], number: u32, value: u64) -> Result<()> {
         let slot = self.slot_for(number, value)?;
         me.put_signal(to, data, slot, Signal::Set(value))
@@ -128,7 +131,10 @@ impl Notifications {
     /// Notifies: a worker that finds the notification sees what this worker has put before.
     ///
     /// # Errors
-    /// Those of [`put_notify`](Self::put_notify).
+    /// [`GlobalError::Notification`] if the number does not exist, or the value is 0;
+    /// [`GlobalError::Address`] for stale or read-only memory; [`Error::PeerLost`] if its owner is
+    /// lost; [`Error::Deadline`] or [`Error::Fabric`] if it does not answer in time, or the
+    /// transport fails; [`Error::InHandler`] if a handler would have to wait for it.
     pub fn notify(&self, me: &Worker, number: u32, value: u64) -> Result<()> {
         self.slot_for(number, value)?.signal(me, Signal::Set(value))
     }
@@ -150,9 +156,9 @@ impl Notifications {
     /// *Cost*: a look at each of the numbers, and again whenever this worker is woken.
     ///
     /// # Errors
-    /// [`Error::Deadline`];
-    /// [`GlobalError::Notification`](crate::global::GlobalError::Notification), also if the
-    /// notifications are another process's; those of [`GlobalPtr::load`]; [`Error::InHandler`].
+    /// [`GlobalError::Notification`] if a number does not exist, none was named, or they are
+    /// another process's; [`GlobalError::Address`] if their memory is stale; [`Error::Deadline`];
+    /// [`Error::InHandler`] in a handler.
     #[track_caller]
     pub fn wait_some(&self, me: &Worker, numbers: Range<u32>) -> Result<u32> {
         self.wait_some_for(me, numbers, me.default_deadline())
@@ -161,7 +167,9 @@ impl Notifications {
     /// As [`wait_some`](Self::wait_some), for at most `time`.
     ///
     /// # Errors
-    /// Those of [`wait_some`](Self::wait_some).
+    /// [`GlobalError::Notification`] if a number does not exist, none was named, or they are
+    /// another process's; [`GlobalError::Address`] if their memory is stale; [`Error::Deadline`];
+    /// [`Error::InHandler`] in a handler.
     #[track_caller]
     pub fn wait_some_for(&self, me: &Worker, numbers: Range<u32>, time: Duration) -> Result<u32> {
         let range = self.slots_of(me, numbers)?;
@@ -171,7 +179,9 @@ impl Notifications {
     /// Returns the lowest of these numbers of which there is a notification, if any.
     ///
     /// # Errors
-    /// Those of [`wait_some`](Self::wait_some), except for the deadline.
+    /// [`GlobalError::Notification`] if a number does not exist, none was named, or they are
+    /// another process's; [`GlobalError::Address`] if their memory is stale; [`Error::Fabric`] if
+    /// the transport fails.
     pub fn test(&self, me: &Worker, numbers: Range<u32>) -> Result<Option<u32>> {
         self.slots_of(me, numbers)?.first(me)
     }
@@ -180,8 +190,10 @@ impl Notifications {
     /// several workers take it, one gets it.
     ///
     /// # Errors
-    /// [`GlobalError::Notification`](crate::global::GlobalError::Notification); those of
-    /// [`GlobalPtr::swap`].
+    /// [`GlobalError::Notification`] if the number does not exist; [`GlobalError::Address`] for a
+    /// null, stale, misaligned or read-only address, or one out of range; [`Error::PeerLost`] if
+    /// the owner is lost; [`Error::Fabric`] if it does not answer in time, or the transport fails;
+    /// [`Error::InHandler`] if a handler would have to wait for it.
     pub fn take(&self, me: &Worker, number: u32) -> Result<u64> {
         self.slot(number)?.swap(me, 0)
     }
@@ -190,7 +202,9 @@ impl Notifications {
     /// takes it. Returns its number and its value.
     ///
     /// # Errors
-    /// Those of [`wait_some`](Self::wait_some).
+    /// [`GlobalError::Notification`] if a number does not exist, none was named, or they are
+    /// another process's; [`GlobalError::Address`] if their memory is stale; [`Error::Deadline`];
+    /// [`Error::InHandler`] in a handler.
     #[track_caller]
     pub fn take_any(&self, me: &Worker, numbers: Range<u32>) -> Result<(u32, u64)> {
         self.take_any_for(me, numbers, me.default_deadline())
@@ -199,7 +213,9 @@ impl Notifications {
     /// As [`take_any`](Self::take_any), for at most `time`.
     ///
     /// # Errors
-    /// Those of [`wait_some`](Self::wait_some).
+    /// [`GlobalError::Notification`] if a number does not exist, none was named, or they are
+    /// another process's; [`GlobalError::Address`] if their memory is stale; [`Error::Deadline`];
+    /// [`Error::InHandler`] in a handler.
     #[track_caller]
     pub fn take_any_for(&self, me: &Worker, numbers: Range<u32>, time: Duration) -> Result<(u32, u64)> {
         let range = self.slots_of(me, numbers)?;
@@ -218,7 +234,9 @@ impl Notifications {
     /// there are.
     ///
     /// # Errors
-    /// Those of [`wait_some`](Self::wait_some).
+    /// [`GlobalError::Notification`] if a number does not exist, none was named, or they are
+    /// another process's; [`GlobalError::Address`] if their memory is stale; [`Error::Deadline`];
+    /// [`Error::InHandler`] in a handler.
     #[track_caller]
     pub fn take_some(&self, me: &Worker, numbers: Range<u32>) -> Result<Vec<(u32, u64)>> {
         self.take_some_for(me, numbers, me.default_deadline())
@@ -227,7 +245,9 @@ impl Notifications {
     /// As [`take_some`](Self::take_some), for at most `time`.
     ///
     /// # Errors
-    /// Those of [`wait_some`](Self::wait_some).
+    /// [`GlobalError::Notification`] if a number does not exist, none was named, or they are
+    /// another process's; [`GlobalError::Address`] if their memory is stale; [`Error::Deadline`];
+    /// [`Error::InHandler`] in a handler.
     #[track_caller]
     pub fn take_some_for(&self, me: &Worker, numbers: Range<u32>, time: Duration) -> Result<Vec<(u32, u64)>> {
         let range = self.slots_of(me, numbers)?;
@@ -251,7 +271,9 @@ impl Notifications {
     /// not see those, and may take a newer notification of a number before the older one is back.
     ///
     /// # Errors
-    /// Those of [`wait_some`](Self::wait_some). The notifications are left then.
+    /// [`GlobalError::Notification`] if a number does not exist, none was named, or they are
+    /// another process's; [`GlobalError::Address`] if their memory is stale; [`Error::Deadline`];
+    /// [`Error::InHandler`] in a handler. The notifications are left then.
     #[track_caller]
     pub fn take_all(&self, me: &Worker, numbers: Range<u32>) -> Result<Vec<u64>> {
         self.take_all_for(me, numbers, me.default_deadline())
@@ -260,7 +282,9 @@ impl Notifications {
     /// As [`take_all`](Self::take_all), for at most `time`.
     ///
     /// # Errors
-    /// Those of [`take_all`](Self::take_all).
+    /// [`GlobalError::Notification`] if a number does not exist, none was named, or they are
+    /// another process's; [`GlobalError::Address`] if their memory is stale; [`Error::Deadline`];
+    /// [`Error::InHandler`] in a handler. The notifications are left then.
     #[track_caller]
     pub fn take_all_for(&self, me: &Worker, numbers: Range<u32>, time: Duration) -> Result<Vec<u64>> {
         let range = self.slots_of(me, numbers)?;
@@ -384,8 +408,16 @@ impl AllNotifications {
     /// each process, until it is [released](Self::release).
     ///
     /// # Errors
-    /// Those of [`Worker::symmetric`](crate::MakeArrays::symmetric), the same at all workers: none
-    /// waits for a process whose memory was refused.
+    /// The same at all workers: [`MemoryError::Refused`](crate::memory::MemoryError::Refused) if a
+    /// process has no memory left,
+    /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress),
+    /// [`ObjectError::TooLong`](crate::global::ObjectError::TooLong),
+    /// [`ObjectError::Unequal`](crate::global::ObjectError::Unequal). Memory that other processes
+    /// got is freed then. After an error of the collective the memory is kept until the job ends:
+    /// [`Error::PeerLost`] if a process of the job is lost; [`Error::CollectiveMismatch`] if
+    /// another worker calls another collective; [`Error::Deadline`] if one does not come in time;
+    /// [`Error::InHandler`] in a handler. In a job of several binaries also
+    /// [`Error::CollectiveOverrun`].
     pub fn new(me: &Worker, count: u32) -> Result<Self> {
         Ok(Self { words: me.symmetric(count as usize)? })
     }
@@ -410,7 +442,10 @@ impl AllNotifications {
     /// Frees the memory when all workers have called this. No worker may notify any more.
     ///
     /// # Errors
-    /// Those of [`Worker::barrier`]. The memory is kept until the job ends then.
+    /// [`Error::PeerLost`] if a process of the job is lost; [`Error::CollectiveMismatch`] if
+    /// another worker calls another collective; [`Error::Deadline`] if one does not come in time;
+    /// [`Error::InHandler`] in a handler. In a job of several binaries also
+    /// [`Error::CollectiveOverrun`]. The memory is then kept until the job ends.
     #[track_caller]
     pub fn release(self, me: &Worker) -> Result<()> {
         self.words.free(me)

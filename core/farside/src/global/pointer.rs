@@ -181,10 +181,11 @@ impl<T: Pod> GlobalPtr<T> {
     /// ACP's copy, where one end is a value of the caller.
     ///
     /// # Errors
-    /// [`GlobalError::Address`](crate::global::GlobalError::Address) with the reason;
-    /// [`Error::PeerLost`](crate::Error::PeerLost) if the owner is lost;
-    /// [`Error::Deadline`](crate::Error::Deadline) and
-    /// [`Error::InHandler`](crate::Error::InHandler) where the memory is not mapped.
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale, misaligned
+    /// or read-only address, or one out of range; [`Error::PeerLost`](crate::Error::PeerLost) if
+    /// the owner is lost; [`Error::Fabric`](crate::Error::Fabric) if it does not answer in time, or
+    /// the transport fails; [`Error::InHandler`](crate::Error::InHandler) if a handler would have
+    /// to wait for it.
     #[inline]
     #[track_caller]
     pub fn put(self, me: &Worker, value: T) -> Result<()> {
@@ -197,7 +198,11 @@ impl<T: Pod> GlobalPtr<T> {
     /// write meanwhile may be torn.
     ///
     /// # Errors
-    /// Those of [`put`](Self::put).
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale or
+    /// misaligned address, or one out of range; [`Error::PeerLost`](crate::Error::PeerLost) if the
+    /// owner is lost; [`Error::Fabric`](crate::Error::Fabric) if it does not answer in time, or the
+    /// transport fails; [`Error::InHandler`](crate::Error::InHandler) if a handler would have to
+    /// wait for it.
     #[inline]
     #[track_caller]
     pub fn get(self, me: &Worker) -> Result<T> {
@@ -216,7 +221,11 @@ impl<T: Pod> GlobalPtr<T> {
     /// a put may arrive in pieces, only a checksum does.
     ///
     /// # Errors
-    /// Those of [`put`](Self::put).
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale or
+    /// misaligned address, or one out of range; [`Error::PeerLost`](crate::Error::PeerLost) if the
+    /// owner is lost; [`Error::Fabric`](crate::Error::Fabric) if it does not answer in time, or the
+    /// transport fails; [`Error::InHandler`](crate::Error::InHandler) if a handler would have to
+    /// wait for it.
     #[inline]
     #[track_caller]
     pub fn look(self, me: &Worker) -> Result<T> {
@@ -344,7 +353,8 @@ impl<T> fmt::Debug for GlobalPtr<T> {
 /// ```
 ///
 /// # Errors
-/// Those of [`GlobalPtr::add`].
+/// [`GlobalError::Address`](crate::global::GlobalError::Address) beyond the last address of the
+/// process, and for null.
 #[macro_export]
 macro_rules! field {
     ($pointer:expr, $type:ty, $($field:ident).+) => {

@@ -71,7 +71,9 @@ impl Worker {
     /// Gives any memory of this process a global address.
     ///
     /// # Errors
-    /// Those of [`register`](crate::RegisterMemory::register).
+    /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress) if the process has too
+    /// many regions; [`Error::Fabric`] if the memory has no bytes, or libfabric registers no more.
+    /// Nothing stays registered then.
     ///
     /// # Safety
     /// From now on until [`deregister`](RawSegment::deregister) has returned `Ok`, the bytes are
@@ -185,7 +187,8 @@ impl<T: Pod + Send> ReadOnlySegment<T> {
     /// it or is lost.
     ///
     /// # Errors
-    /// Those of [`Segment::deregister`].
+    /// [`Error::Deadline`] if a process does not release the memory in time; [`Error::InHandler`]
+    /// in a handler. The address is taken back, and the memory is freed when all have released it.
     pub fn deregister(self, me: &Worker) -> Result<Vec<T>> {
         Ok(self.deregister_within(me, me.default_deadline())?)
     }
@@ -193,7 +196,8 @@ impl<T: Pod + Send> ReadOnlySegment<T> {
     /// As [`deregister`](Self::deregister), for at most `time`: see [`Segment::deregister_within`].
     ///
     /// # Errors
-    /// Those of [`Segment::deregister_within`].
+    /// With the segment: [`Error::Deadline`] if a process does not release the memory in time;
+    /// [`Error::InHandler`] in a handler.
     pub fn deregister_within(self, me: &Worker, time: Duration) -> Result<Vec<T>, StillHeld<Self>> {
         self.0.deregister(me, time).map_err(|held| StillHeld { error: held.error, segment: Self(held.segment) })
     }
@@ -285,7 +289,8 @@ impl RawSegment {
     /// As [`deregister`](Self::deregister), for at most `time`.
     ///
     /// # Errors
-    /// Those of [`deregister`](Self::deregister).
+    /// [`Error::Deadline`] if a process does not release the memory in time; [`Error::InHandler`]
+    /// in a handler.
     pub fn deregister_within(&mut self, me: &Worker, time: Duration) -> Result<()> {
         take_back(&mut self.registration, me, time)
     }

@@ -182,7 +182,8 @@ impl Section {
     /// extents. The array is stored row by row.
     ///
     /// # Errors
-    /// Those of [`grid`](Self::grid), and [`OutsideOfArray`](SectionFault::OutsideOfArray).
+    /// [`GlobalError::Section`](crate::global::GlobalError::Section) with `TooLarge`,
+    /// `TooManyDimensions`, `DimensionsDiffer` or `OutsideOfArray`.
     pub fn subarray(shape: &[usize], start: &[usize], extents: &[usize]) -> Result<Self> {
         check_dimensions(shape.len(), start.len())?;
         check_dimensions(shape.len(), extents.len())?;
@@ -194,7 +195,8 @@ impl Section {
     /// dimension. The array is stored row by row.
     ///
     /// # Errors
-    /// Those of [`subarray`](Self::subarray).
+    /// [`GlobalError::Section`](crate::global::GlobalError::Section) with `TooLarge`,
+    /// `TooManyDimensions`, `DimensionsDiffer` or `OutsideOfArray`.
     pub fn hyperslab(shape: &[usize], dimensions: &[Hyperslab]) -> Result<Self> {
         check_dimensions(shape.len(), dimensions.len())?;
         let mut levels = Vec::with_capacity(LEVELS_MAX);

@@ -154,7 +154,11 @@ impl GlobalPtr<u64> {
     /// without data.
     ///
     /// # Errors
-    /// Those of [`put`](Self::put).
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale, misaligned
+    /// or read-only address, or one out of range; [`Error::PeerLost`](crate::Error::PeerLost) if
+    /// the owner is lost; [`Error::Deadline`](crate::Error::Deadline) or
+    /// [`Error::Fabric`](crate::Error::Fabric) if it does not answer in time, or the transport
+    /// fails; [`Error::InHandler`](crate::Error::InHandler) if a handler would have to wait for it.
     #[inline]
     #[track_caller]
     pub fn signal(self, me: &Worker, what: Signal) -> Result<()> {
@@ -178,7 +182,12 @@ impl<T: Pod> GlobalPtr<T> {
     /// [`Worker::put_signal`](crate::AwaitSignals::put_signal).
     ///
     /// # Errors
-    /// Those of [`Worker::put_signal`](crate::AwaitSignals::put_signal).
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale, misaligned
+    /// or read-only address, one out of range, or a signal inside the data;
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if an owner is lost;
+    /// [`Error::Deadline`](crate::Error::Deadline) or [`Error::Fabric`](crate::Error::Fabric) if it
+    /// does not answer in time, or the transport fails;
+    /// [`Error::InHandler`](crate::Error::InHandler) if a handler would have to wait for it.
     #[inline]
     #[track_caller]
     pub fn put_signal(self, me: &Worker, value: T, signal: GlobalPtr<u64>, what: Signal) -> Result<()> {
@@ -191,8 +200,12 @@ impl<T: Pod> GlobalSlice<T> {
     /// [`Worker::put_signal`](crate::AwaitSignals::put_signal).
     ///
     /// # Errors
-    /// Those of [`Worker::put_signal`](crate::AwaitSignals::put_signal);
-    /// [`GlobalError::Address`](crate::global::GlobalError::Address) if the values do not all fit.
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale, misaligned
+    /// or read-only address, one out of range, values that do not all fit, or a signal inside the
+    /// data; [`Error::PeerLost`](crate::Error::PeerLost) if an owner is lost;
+    /// [`Error::Deadline`](crate::Error::Deadline) or [`Error::Fabric`](crate::Error::Fabric) if it
+    /// does not answer in time, or the transport fails;
+    /// [`Error::InHandler`](crate::Error::InHandler) if a handler would have to wait for it.
     #[track_caller]
     pub fn put_signal(
         &self,

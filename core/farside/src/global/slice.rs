@@ -96,7 +96,11 @@ impl<T: Pod> GlobalSlice<T> {
     /// *Completion* and *cost*: those of [`GlobalPtr::put`], and a copy.
     ///
     /// # Errors
-    /// Those of [`GlobalPtr::put`]. If the values do not all fit, nothing is written.
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale, misaligned
+    /// or read-only address, or one out of range; [`Error::PeerLost`](crate::Error::PeerLost) if
+    /// the owner is lost; [`Error::Fabric`](crate::Error::Fabric) if it does not answer in time, or
+    /// the transport fails; [`Error::InHandler`](crate::Error::InHandler) if a handler would have
+    /// to wait for it. If the values do not all fit, nothing is written.
     #[inline]
     #[track_caller]
     pub fn put(&self, me: &Worker, index: usize, values: &[T]) -> Result<()> {
@@ -107,7 +111,11 @@ impl<T: Pod> GlobalSlice<T> {
     /// Reads values at `index` until `values` is full.
     ///
     /// # Errors
-    /// Those of [`GlobalPtr::put`]. The contents of `values` are unspecified then.
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale or
+    /// misaligned address, or one out of range; [`Error::PeerLost`](crate::Error::PeerLost) if the
+    /// owner is lost; [`Error::Fabric`](crate::Error::Fabric) if it does not answer in time, or the
+    /// transport fails; [`Error::InHandler`](crate::Error::InHandler) if a handler would have to
+    /// wait for it. The contents of `values` are unspecified then.
     #[inline]
     #[track_caller]
     pub fn get(&self, me: &Worker, index: usize, values: &mut [T]) -> Result<()> {
@@ -119,7 +127,11 @@ impl<T: Pod> GlobalSlice<T> {
     /// may write them meanwhile, and the caller verifies what was read.
     ///
     /// # Errors
-    /// Those of [`get`](Self::get).
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale or
+    /// misaligned address, or one out of range; [`Error::PeerLost`](crate::Error::PeerLost) if the
+    /// owner is lost; [`Error::Fabric`](crate::Error::Fabric) if it does not answer in time, or the
+    /// transport fails; [`Error::InHandler`](crate::Error::InHandler) if a handler would have to
+    /// wait for it. The contents of `values` are unspecified then.
     #[inline]
     #[track_caller]
     pub fn look(&self, me: &Worker, index: usize, values: &mut [T]) -> Result<()> {
@@ -130,7 +142,11 @@ impl<T: Pod> GlobalSlice<T> {
     /// Reads all values.
     ///
     /// # Errors
-    /// Those of [`get`](Self::get).
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale or
+    /// misaligned address, or one out of range; [`Error::PeerLost`](crate::Error::PeerLost) if the
+    /// owner is lost; [`Error::Fabric`](crate::Error::Fabric) if it does not answer in time, or the
+    /// transport fails; [`Error::InHandler`](crate::Error::InHandler) if a handler would have to
+    /// wait for it.
     #[track_caller]
     pub fn to_vec(&self, me: &Worker) -> Result<Vec<T>> {
         me.check_address(self.start.address(), size_of::<T>().saturating_mul(self.length))?;

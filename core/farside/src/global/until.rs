@@ -99,7 +99,11 @@ impl<W: Word> Until<W> {
     /// Returns the value of the word, if the condition holds.
     ///
     /// # Errors
-    /// Those of [`GlobalPtr::load`].
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale, misaligned
+    /// or read-only address, or one out of range; [`Error::PeerLost`](crate::Error::PeerLost) if
+    /// the owner is lost; [`Error::Fabric`](crate::Error::Fabric) if it does not answer in time, or
+    /// the transport fails; [`Error::InHandler`](crate::Error::InHandler) if a handler would have
+    /// to wait for it.
     #[inline]
     #[track_caller]
     pub fn test(&self, me: &Worker) -> Result<Option<W>> {
@@ -111,9 +115,13 @@ impl<W: Word> Until<W> {
     /// meanwhile. Waits at most for the job's deadline.
     ///
     /// # Errors
-    /// [`Error::Deadline`](crate::Error::Deadline); [`Error::PeerLost`](crate::Error::PeerLost) if
-    /// the word's owner or the [signalling process](Self::signalled_by) is lost; those of
-    /// [`GlobalPtr::load`]; [`Error::InHandler`](crate::Error::InHandler).
+    /// [`Error::Deadline`](crate::Error::Deadline) if the condition does not hold in time;
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if the word's owner or the
+    /// [signalling process](Self::signalled_by) is lost;
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale or
+    /// misaligned address, or one out of range; [`Error::Fabric`](crate::Error::Fabric) if the
+    /// owner does not answer, or the transport fails; [`Error::InHandler`](crate::Error::InHandler)
+    /// in a handler.
     #[track_caller]
     pub fn wait(&self, me: &Worker) -> Result<W> {
         self.wait_for(me, me.default_deadline())
@@ -122,7 +130,13 @@ impl<W: Word> Until<W> {
     /// As [`wait`](Self::wait), for at most `time`.
     ///
     /// # Errors
-    /// Those of [`wait`](Self::wait).
+    /// [`Error::Deadline`](crate::Error::Deadline) if the condition does not hold in time;
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if the word's owner or the
+    /// [signalling process](Self::signalled_by) is lost;
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale or
+    /// misaligned address, or one out of range; [`Error::Fabric`](crate::Error::Fabric) if the
+    /// owner does not answer, or the transport fails; [`Error::InHandler`](crate::Error::InHandler)
+    /// in a handler.
     #[track_caller]
     pub fn wait_for(&self, me: &Worker, time: Duration) -> Result<W> {
         me.watch_until("waiting for a signal", time, |me| self.look(me).transpose())
@@ -149,7 +163,12 @@ impl<W: Word> GlobalPtr<W> {
     /// Waits until the word compares in this way, and returns its value: [`Until::wait`].
     ///
     /// # Errors
-    /// Those of [`Until::wait`].
+    /// [`Error::Deadline`](crate::Error::Deadline) if the condition does not hold in time;
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if the word's owner or the signalling process is
+    /// lost; [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale or
+    /// misaligned address, or one out of range; [`Error::Fabric`](crate::Error::Fabric) if the
+    /// owner does not answer, or the transport fails; [`Error::InHandler`](crate::Error::InHandler)
+    /// in a handler.
     #[track_caller]
     pub fn wait_until(self, me: &Worker, comparison: Comparison, value: W) -> Result<W> {
         self.until(comparison, value).wait(me)
@@ -159,9 +178,6 @@ impl<W: Word> GlobalPtr<W> {
 /// Waiting for several words. Each has its own comparison and [signalling
 /// process](Until::signalled_by). A condition that holds is reported before an error of another
 /// one.
-///
-/// # Errors
-/// For all methods: those of [`Until::wait`], for any of the words that is looked at.
 impl Worker {
     #[track_caller]
     pub(crate) fn wait_any<W: Word>(&self, conditions: &[Until<W>]) -> Result<Option<(usize, W)>> {

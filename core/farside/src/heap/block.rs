@@ -100,8 +100,10 @@ impl<'h> Block<'h> {
     /// *Cost*: one put, of the bytes and the block's header.
     ///
     /// # Errors
-    /// Those of [`RemoteMemory::put`]. After [`Error::Deadline`] the bytes may still arrive, so the
-    /// block's place is never used again.
+    /// [`Error::PeerLost`] if the peer is lost; [`Error::Fabric`] if its process does not answer in
+    /// time, or the transport fails; [`MemoryError::Released`] if the heap's memory was released;
+    /// [`Error::InHandler`] in a handler, if the memory is not mapped. After an error of the fabric
+    /// the bytes may still arrive, so the block's place is never used again.
     pub fn put(&mut self) -> Result<()> {
         if self.header.is_some() {
             return self.put_part(0, self.bytes);
@@ -125,7 +127,11 @@ impl<'h> Block<'h> {
     /// Writes part of the local view to the peer.
     ///
     /// # Errors
-    /// [`HeapError::OutOfRange`], and those of [`put`](Self::put).
+    /// [`HeapError::OutOfRange`] beyond the block. [`Error::PeerLost`] if the peer is lost;
+    /// [`Error::Fabric`] if its process does not answer in time, or the transport fails;
+    /// [`MemoryError::Released`] if the heap's memory was released; [`Error::InHandler`] in a
+    /// handler, if the memory is not mapped. After an error of the fabric the bytes may still
+    /// arrive, so the block's place is never used again.
     #[track_caller]
     pub fn put_part(&mut self, offset: u64, bytes: u64) -> Result<()> {
         self.check_inside(offset, bytes)?;
@@ -138,7 +144,10 @@ impl<'h> Block<'h> {
     /// Reads the bytes at the peer into the local view.
     ///
     /// # Errors
-    /// Those of [`RemoteMemory::get`]. The local view is then unspecified.
+    /// [`Error::PeerLost`] if the peer is lost; [`Error::Fabric`] if its process does not answer in
+    /// time, or the transport fails; [`MemoryError::Released`] if the heap's memory was released;
+    /// [`Error::InHandler`] in a handler, if the memory is not mapped. The local view is then
+    /// unspecified.
     #[track_caller]
     pub fn get(&mut self) -> Result<()> {
         self.get_part(0, self.bytes)
@@ -147,7 +156,10 @@ impl<'h> Block<'h> {
     /// Reads part of the bytes at the peer into the local view.
     ///
     /// # Errors
-    /// [`HeapError::OutOfRange`], and those of [`get`](Self::get).
+    /// [`HeapError::OutOfRange`] beyond the block. [`Error::PeerLost`] if the peer is lost;
+    /// [`Error::Fabric`] if its process does not answer in time, or the transport fails;
+    /// [`MemoryError::Released`] if the heap's memory was released; [`Error::InHandler`] in a
+    /// handler, if the memory is not mapped. The local view is then unspecified.
     #[track_caller]
     pub fn get_part(&mut self, offset: u64, bytes: u64) -> Result<()> {
         self.check_inside(offset, bytes)?;
@@ -163,7 +175,10 @@ impl<'h> Block<'h> {
     /// *Cost*: a put of a few bytes, the first time.
     ///
     /// # Errors
-    /// Those of [`put`](Self::put).
+    /// [`Error::PeerLost`] if the peer is lost; [`Error::Fabric`] if its process does not answer in
+    /// time, or the transport fails; [`MemoryError::Released`] if the heap's memory was released;
+    /// [`Error::InHandler`] in a handler, if the memory is not mapped. After an error of the fabric
+    /// the bytes may still arrive, so the block's place is never used again.
     pub fn lend(&mut self) -> Result<RemoteBlock> {
         self.set_header(StampKind::Lent)?;
         Ok(self.name())
@@ -174,8 +189,10 @@ impl<'h> Block<'h> {
     /// *Cost*: nothing if the block was [put](Self::put); otherwise a put of a few bytes.
     ///
     /// # Errors
-    /// Those of [`put`](Self::put), with the block; [`HeapError::SetAside`] after a put that met
-    /// its deadline.
+    /// With the block: [`HeapError::SetAside`] after a put that met its deadline.
+    /// [`Error::PeerLost`] if the peer is lost; [`Error::Fabric`] if its process does not answer in
+    /// time, or the transport fails; [`MemoryError::Released`] if the heap's memory was released;
+    /// [`Error::InHandler`] in a handler, if the memory is not mapped.
     pub fn hand_over(mut self) -> Result<RemoteBlock, NotHandedOver<'h>> {
         let (serial, offset) = (self.serial, u64::from(self.start) * UNIT_BYTES);
         // A late write would hit the next block at this place.

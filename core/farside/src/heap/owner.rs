@@ -317,7 +317,13 @@ impl<'w> OwnedBlock<'w> {
     /// *Cost*: a copy, and a load of the block's header.
     ///
     /// # Errors
-    /// [`HeapError::OutOfRange`], and those of [`RemoteBlock::open`]. `data` is then unspecified.
+    /// [`HeapError::OutOfRange`] beyond the block. [`HeapError::Freed`] or [`HeapError::Stale`] for
+    /// a name of no such block; [`HeapError::OtherHeap`] in another process than the peer's,
+    /// [`HeapError::OtherWorker`] on another worker than the peer; [`HeapError::Closed`] or
+    /// [`HeapError::CorruptHeap`] for such a heap;
+    /// [`MemoryError::Released`](crate::memory::MemoryError::Released) if the heap is gone;
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if its initiator is lost. `data` is then
+    /// unspecified.
     #[track_caller]
     pub fn read_at(&self, offset: u64, data: &mut [u8]) -> Result<()> {
         let at = self.inside(offset, data.len())?;
@@ -328,7 +334,12 @@ impl<'w> OwnedBlock<'w> {
     /// Writes `data` at `offset`, for the initiator to [get](super::Block::get).
     ///
     /// # Errors
-    /// Those of [`read_at`](Self::read_at).
+    /// [`HeapError::OutOfRange`] beyond the block. [`HeapError::Freed`] or [`HeapError::Stale`] for
+    /// a name of no such block; [`HeapError::OtherHeap`] in another process than the peer's,
+    /// [`HeapError::OtherWorker`] on another worker than the peer; [`HeapError::Closed`] or
+    /// [`HeapError::CorruptHeap`] for such a heap;
+    /// [`MemoryError::Released`](crate::memory::MemoryError::Released) if the heap is gone;
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if its initiator is lost.
     #[track_caller]
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
         let at = self.inside(offset, data.len())?;
@@ -339,7 +350,11 @@ impl<'w> OwnedBlock<'w> {
     /// Returns a copy of the whole block.
     ///
     /// # Errors
-    /// Those of [`read_at`](Self::read_at).
+    /// [`HeapError::Freed`] or [`HeapError::Stale`] for a name of no such block;
+    /// [`HeapError::OtherHeap`] in another process than the peer's, [`HeapError::OtherWorker`] on
+    /// another worker than the peer; [`HeapError::Closed`] or [`HeapError::CorruptHeap`] for such a
+    /// heap; [`MemoryError::Released`](crate::memory::MemoryError::Released) if the heap is gone;
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if its initiator is lost.
     #[track_caller]
     pub fn to_vec(&self) -> Result<Vec<u8>> {
         let mut data = vec![0; self.name.bytes as usize];
@@ -354,7 +369,10 @@ impl<'w> OwnedBlock<'w> {
     ///
     /// # Errors
     /// [`HeapError::Freed`], also if the initiator has taken the block back; [`HeapError::Lent`];
-    /// and those of [`RemoteBlock::open`].
+    /// [`HeapError::Stale`] for a name of no such block; [`HeapError::Closed`] or
+    /// [`HeapError::CorruptHeap`] for such a heap;
+    /// [`MemoryError::Released`](crate::memory::MemoryError::Released) if the heap is gone;
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if its initiator is lost.
     pub fn free(self) -> Result<()> {
         let Self { me, heap, name } = &self;
         heap.check(me)?;

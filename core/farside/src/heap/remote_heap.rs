@@ -75,8 +75,10 @@ impl<'w> RemoteHeap<'w> {
     /// no progress of the peer. This process reserves as much memory for the [local
     /// side](Block::local), of which only touched pages cost anything.
     /// # Errors
-    /// [`HeapError::HeapBytes`], [`HeapError::NoLocalMemory`]; those of [`Worker::allocate_at`],
-    /// and [`Error::UnknownWorker`].
+    /// [`HeapError::HeapBytes`], [`HeapError::NoLocalMemory`];
+    /// [`MemoryError::Refused`](crate::memory::MemoryError::Refused) with the reason;
+    /// [`Error::UnknownWorker`]; [`Error::PeerLost`] if the peer is lost; [`Error::Deadline`] if
+    /// its process does not answer in time; [`Error::InHandler`] in a handler.
     pub fn open(me: &'w Worker, peer: WorkerId, options: HeapOptions) -> Result<Self> {
         if peer.number() >= me.worker_count() {
             return Err(Error::UnknownWorker { worker: peer, count: me.worker_count() }.into());
@@ -114,8 +116,10 @@ impl<'w> RemoteHeap<'w> {
     /// The block holds old bytes, at the peer and here.
     ///
     /// # Errors
-    /// Those of [`try_alloc`](Self::try_alloc). If it has to ask: [`Error::Deadline`] if the peer
-    /// makes no progress, [`Error::InHandler`], [`Error::DifferentBinaries`].
+    /// [`HeapError::Exhausted`] if there is no room; [`HeapError::LargerThanHeap`];
+    /// [`HeapError::Alignment`]; [`HeapError::CorruptTags`], once for each wrong list;
+    /// [`Error::PeerLost`] if the peer is lost. If it has to ask: [`Error::Deadline`] if the peer
+    /// makes no progress; [`Error::InHandler`] in a handler; [`Error::DifferentBinaries`].
     pub fn alloc(&self, space: impl Into<Space>) -> Result<Block<'_>> {
         let space = space.into();
         let found = self.find_or_ask(space, self.me.now() + self.me.default_deadline());
@@ -142,8 +146,10 @@ impl<'w> RemoteHeap<'w> {
     /// looks every 100 µs.
     ///
     /// # Errors
-    /// Those of [`alloc`](Self::alloc); [`HeapError::Exhausted`] when the time is over, or at once
-    /// if the peer has no blocks to free.
+    /// [`HeapError::Exhausted`] when the time is over, or at once if the peer has no blocks to
+    /// free. [`HeapError::LargerThanHeap`], [`HeapError::Alignment`]; [`HeapError::CorruptTags`],
+    /// once for each wrong list; [`Error::PeerLost`] if the peer is lost; [`Error::InHandler`] in a
+    /// handler, if it has to wait; [`Error::DifferentBinaries`].
     #[track_caller]
     pub fn alloc_within(&self, space: impl Into<Space>, time: Duration) -> Result<Block<'_>> {
         let (space, mut deadline) = (space.into(), self.me.deadline_after(time));
@@ -328,8 +334,12 @@ impl<'w> RemoteHeap<'w> {
     ///
     /// # Errors
     /// [`HeapError::Freed`] if the peer was first or the block was taken back before;
-    /// [`HeapError::OtherHeap`]; [`HeapError::Lent`] if the block was lent, not handed over; those
-    /// of [`RemoteMemory::atomic64`], after which the caller may try again.
+    /// [`HeapError::OtherHeap`]; [`HeapError::Lent`] if the block was lent, not handed over;
+    /// [`HeapError::Stale`] for a damaged name. [`Error::PeerLost`] if the peer is lost;
+    /// [`Error::Fabric`] if its process does not answer in time, or the transport fails;
+    /// [`MemoryError::Released`](crate::memory::MemoryError::Released) if the heap's memory was
+    /// released; [`Error::InHandler`] in a handler, if the memory is not mapped. After those the
+    /// caller may try again.
     pub fn take_back(&self, block: RemoteBlock) -> Result<()> {
         let RemoteBlock { heap, start, serial, .. } = block;
         let held = self.books.borrow().shadow.find(start).copied().filter(|held| held.serial == serial);
@@ -359,8 +369,9 @@ impl<'w> RemoteHeap<'w> {
     /// releases the memory.
     ///
     /// # Errors
-    /// [`HeapError::StillInUse`], [`Error::PeerLost`], and those of
-    /// [`synchronise`](Self::synchronise). The heap is closed in any case.
+    /// [`HeapError::StillInUse`] if the peer has not freed all blocks in time; [`Error::PeerLost`]
+    /// if it is lost; [`Error::InHandler`] in a handler; [`Error::DifferentBinaries`];
+    /// [`HeapError::CorruptTags`]. The heap is closed in any case.
     pub fn close(self) -> Result<()> {
         self.wait_for_all_freed()
     }

@@ -276,10 +276,10 @@ impl<'w, S: Sends<'w>, N: Counted> To<'w, S, N> {
     /// opens a ring (about 100 µs, in the background).
     ///
     /// # Errors
-    /// With the arguments: [`Error::Full`], [`Error::TooLarge`], [`Error::PeerLost`],
-    /// [`Error::UnknownWorker`], [`Error::Deadline`] after waiting for room in vain,
-    /// [`Error::InHandler`] for [`WhenFull::Retry`] in a handler, [`Error::ForeignFunction`],
-    /// [`Error::DifferentBinaries`].
+    /// [`Error::Full`], or [`Error::Deadline`] after a wait, if the receiver has no room;
+    /// [`Error::TooLarge`]; [`Error::UnknownWorker`]; [`Error::PeerLost`] if the receiver is lost;
+    /// [`Error::DifferentBinaries`] or [`Error::ForeignFunction`] if it cannot find the function;
+    /// [`Error::InHandler`] if a handler would have to wait.
     #[inline(always)]
     #[track_caller]
     pub fn call<A: Wire, R: Outcome>(self, arguments: A, function: fn(&Worker, A) -> R) -> Result<(), Refused<A>> {
@@ -290,7 +290,10 @@ impl<'w, S: Sends<'w>, N: Counted> To<'w, S, N> {
     /// Calls as [`call`](Self::call) does, with a closure named by [`remote!`](crate::remote).
     ///
     /// # Errors
-    /// Those of [`call`](Self::call).
+    /// [`Error::Full`], or [`Error::Deadline`] after a wait, if the receiver has no room;
+    /// [`Error::TooLarge`]; [`Error::UnknownWorker`]; [`Error::PeerLost`] if the receiver is lost;
+    /// [`Error::DifferentBinaries`] or [`Error::ForeignFunction`] if it cannot find the function;
+    /// [`Error::InHandler`] if a handler would have to wait.
     #[inline(always)]
     #[track_caller]
     pub fn call_remote<A: Wire, R: Outcome, F>(self, arguments: A, _: RemoteFn<F>) -> Result<(), Refused<A>>
@@ -339,7 +342,10 @@ impl<'w, S: Sends<'w>, N: Counted> To<'w, S, N> {
     /// at the receiver.
     ///
     /// # Errors
-    /// Those of [`call`](Self::call).
+    /// [`Error::Full`], or [`Error::Deadline`] after a wait, if the receiver has no room;
+    /// [`Error::TooLarge`]; [`Error::UnknownWorker`]; [`Error::PeerLost`] if the receiver is lost;
+    /// [`Error::DifferentBinaries`] or [`Error::ForeignFunction`] if it cannot find the function;
+    /// [`Error::InHandler`] if a handler would have to wait.
     #[track_caller]
     pub fn call_buffer<A: Wire, R: Outcome>(
         self,
@@ -369,7 +375,10 @@ impl<'w, S: Sends<'w>> To<'w, S> {
     /// call while more than 1 MiB of results for this process are unsent.
     ///
     /// # Errors
-    /// Those of [`call`](Self::call).
+    /// [`Error::Full`], or [`Error::Deadline`] after a wait, if the receiver has no room;
+    /// [`Error::TooLarge`]; [`Error::UnknownWorker`]; [`Error::PeerLost`] if the receiver is lost;
+    /// [`Error::DifferentBinaries`] or [`Error::ForeignFunction`] if it cannot find the function;
+    /// [`Error::InHandler`] if a handler would have to wait.
     #[track_caller]
     pub fn call_return<A: Wire, R: Wire>(
         self,
@@ -384,7 +393,10 @@ impl<'w, S: Sends<'w>> To<'w, S> {
     /// [`remote!`](crate::remote).
     ///
     /// # Errors
-    /// Those of [`call`](Self::call).
+    /// [`Error::Full`], or [`Error::Deadline`] after a wait, if the receiver has no room;
+    /// [`Error::TooLarge`]; [`Error::UnknownWorker`]; [`Error::PeerLost`] if the receiver is lost;
+    /// [`Error::DifferentBinaries`] or [`Error::ForeignFunction`] if it cannot find the function;
+    /// [`Error::InHandler`] if a handler would have to wait.
     #[track_caller]
     pub fn call_return_remote<A: Wire, R: Wire, F>(
         self,
@@ -401,7 +413,10 @@ impl<'w, S: Sends<'w>> To<'w, S> {
     /// as a [`Reply`], which it may keep for later or hand on.
     ///
     /// # Errors
-    /// Those of [`call`](Self::call).
+    /// [`Error::Full`], or [`Error::Deadline`] after a wait, if the receiver has no room;
+    /// [`Error::TooLarge`]; [`Error::UnknownWorker`]; [`Error::PeerLost`] if the receiver is lost;
+    /// [`Error::DifferentBinaries`] or [`Error::ForeignFunction`] if it cannot find the function;
+    /// [`Error::InHandler`] if a handler would have to wait.
     #[track_caller]
     pub fn call_with_reply<A: Wire, R: Wire>(
         self,

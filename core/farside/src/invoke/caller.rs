@@ -139,7 +139,10 @@ impl Caller {
     /// Runs a function on a worker, as [`Worker::call`] does.
     ///
     /// # Errors
-    /// Those of [`To::call`](crate::To::call), and [`Error::JobEnded`].
+    /// [`Error::Full`], or [`Error::Deadline`] after a wait, if the receiver has no room;
+    /// [`Error::TooLarge`]; [`Error::UnknownWorker`]; [`Error::PeerLost`] if the receiver is lost;
+    /// [`Error::DifferentBinaries`] or [`Error::ForeignFunction`] if it cannot find the function;
+    /// [`Error::JobEnded`].
     pub fn call<A: Wire, R: Outcome>(
         &self,
         to: WorkerId,
@@ -152,7 +155,10 @@ impl Caller {
     /// Runs a function on a worker and returns its result, as [`Worker::call_return`] does.
     ///
     /// # Errors
-    /// Those of [`call`](Self::call).
+    /// [`Error::Full`], or [`Error::Deadline`] after a wait, if the receiver has no room;
+    /// [`Error::TooLarge`]; [`Error::UnknownWorker`]; [`Error::PeerLost`] if the receiver is lost;
+    /// [`Error::DifferentBinaries`] or [`Error::ForeignFunction`] if it cannot find the function;
+    /// [`Error::JobEnded`].
     pub fn call_return<A: Wire, R: Wire>(
         &self,
         to: WorkerId,
@@ -165,7 +171,7 @@ impl Caller {
     /// Returns a counter of calls to be sent or executed, for which this thread can wait.
     ///
     /// # Errors
-    /// Those of [`Worker::synchronizer`].
+    /// [`Error::TooLarge`] if this process already uses 1024 of them.
     pub fn synchronizer(&self, calls: u32) -> Result<Synchronizer<'_>> {
         Synchronizer::new(Waiter::Caller(self), calls)
     }
@@ -353,7 +359,9 @@ impl<R: Wire, H: Reading<R>> CallerPending<R, H> {
     /// Returns the result if it has arrived.
     ///
     /// # Errors
-    /// Those of [`wait`](Self::wait), inside the `Some`.
+    /// Inside the `Some`: [`Error::RemotePanic`] if the function panicked; [`Error::ReplyDropped`]
+    /// if its reply was dropped; [`Error::PeerLost`] if the process that must answer is lost;
+    /// [`Error::NamedRefused`] or [`Error::Wire`] for a named function.
     ///
     /// # Panics
     /// When the result was taken before.
@@ -367,7 +375,10 @@ impl<R: Wire, H: Reading<R>> CallerPending<R, H> {
     /// Waits for the result, for the job's [deadline](crate::Job::deadline) at most.
     ///
     /// # Errors
-    /// Those of [`Pending::wait`](crate::Pending::wait), but not [`Error::InHandler`].
+    /// [`Error::RemotePanic`] if the function panicked; [`Error::ReplyDropped`] if its reply was
+    /// dropped; [`Error::PeerLost`] if the process that must answer is lost;
+    /// [`Error::NamedRefused`] or [`Error::Wire`] for a named function; [`Error::Deadline`] if no
+    /// result arrives in time; [`Error::JobEnded`].
     pub fn wait(mut self) -> Result<R> {
         self.wait_for(self.underway.0.process.settings().deadline)
     }
@@ -375,7 +386,10 @@ impl<R: Wire, H: Reading<R>> CallerPending<R, H> {
     /// Waits for at most this long. After [`Error::Deadline`] the caller may wait again.
     ///
     /// # Errors
-    /// Those of [`wait`](Self::wait).
+    /// [`Error::RemotePanic`] if the function panicked; [`Error::ReplyDropped`] if its reply was
+    /// dropped; [`Error::PeerLost`] if the process that must answer is lost;
+    /// [`Error::NamedRefused`] or [`Error::Wire`] for a named function; [`Error::Deadline`] if no
+    /// result arrives in time; [`Error::JobEnded`].
     ///
     /// # Panics
     /// When the result was taken before.

@@ -266,7 +266,8 @@ pub(crate) fn run_arrivals(worker: &Worker) -> Result<usize> {
 /// otherwise only what no [hold](Inbox::is_held) stops.
 ///
 /// # Errors
-/// Those of [`run_arrivals`].
+/// [`Error::CorruptRing`], after which the ring is ignored; [`Error::HandlerPanicked`];
+/// [`Error::HandlerFailed`]; [`Error::NamedCallRefused`].
 pub(crate) fn run_last(worker: &Worker, index: usize, lost: bool) -> Result<()> {
     let mut inbox = worker.inbox();
     let mut outcome = Ok(());
@@ -594,7 +595,8 @@ unsafe fn run_copy(
 /// wait, as the body of a worker does.
 ///
 /// # Errors
-/// Those of [`run_arrivals`].
+/// [`Error::CorruptRing`] if the record cannot be run; [`Error::HandlerPanicked`];
+/// [`Error::HandlerFailed`]; [`Error::NamedCallRefused`].
 pub(crate) fn run_handed_over(worker: &Worker, record: &HandedOver) -> Result<()> {
     let source = record.source;
     let table = worker.table().callable_by(worker.process_handle().is_alike_source(source));

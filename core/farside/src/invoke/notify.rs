@@ -181,8 +181,8 @@ impl<'w> Synchronizer<'w> {
     /// deadline at most.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] if calls are left and a process that was to count down is gone;
-    /// [`Error::Deadline`]; [`Error::InHandler`].
+    /// [`Error::PeerLost`] if calls are left and a process that must count down is lost;
+    /// [`Error::Deadline`] if calls are left in the end; [`Error::InHandler`] in a handler.
     #[track_caller]
     pub fn wait(&self) -> Result<()> {
         self.wait_for(self.owner.process().settings().deadline)
@@ -191,7 +191,8 @@ impl<'w> Synchronizer<'w> {
     /// Waits for at most this long.
     ///
     /// # Errors
-    /// Those of [`wait`](Self::wait).
+    /// [`Error::PeerLost`] if calls are left and a process that must count down is lost;
+    /// [`Error::Deadline`] if calls are left in the end; [`Error::InHandler`] in a handler.
     #[track_caller]
     pub fn wait_for(&self, time: Duration) -> Result<()> {
         self.owner.wait_until("waiting for calls to be executed", time, || {

@@ -532,7 +532,7 @@ impl Outbox {
     /// Sends staged records as far as there is room. Returns whether anything was sent.
     ///
     /// # Errors
-    /// Those of [`send_due`](Self::send_due).
+    /// The failure of the transport.
     pub(crate) fn send_staged(&mut self, process: &Process) -> Result<bool> {
         if self.ring.is_some() {
             return Ok(false);

@@ -98,7 +98,9 @@ impl<'w, R: Wire, H: Reading<R>> Pending<'w, R, H> {
     /// Returns the result if it has arrived. Makes no progress, so handlers may use it.
     ///
     /// # Errors
-    /// Those of [`wait`](Self::wait), inside the `Some`.
+    /// Inside the `Some`: [`Error::RemotePanic`] if the function panicked; [`Error::ReplyDropped`]
+    /// if its reply was dropped; [`Error::PeerLost`] if the process that must answer is lost;
+    /// [`Error::NamedRefused`] or [`Error::Wire`] for a named function.
     ///
     /// # Panics
     /// When the result was taken before.
@@ -113,9 +115,10 @@ impl<'w, R: Wire, H: Reading<R>> Pending<'w, R, H> {
     /// [deadline](crate::Job::deadline) at most.
     ///
     /// # Errors
-    /// [`Error::RemotePanic`], [`Error::ReplyDropped`], [`Error::PeerLost`],
-    /// [`Error::Deadline`]; [`Error::InHandler`] in a handler; [`Error::NamedRefused`] and
-    /// [`Error::Wire`] for a named function.
+    /// [`Error::RemotePanic`] if the function panicked; [`Error::ReplyDropped`] if its reply was
+    /// dropped; [`Error::PeerLost`] if the process that must answer is lost;
+    /// [`Error::NamedRefused`] or [`Error::Wire`] for a named function; [`Error::Deadline`] if no
+    /// result arrives in time; [`Error::InHandler`] in a handler.
     #[track_caller]
     pub fn wait(mut self) -> Result<R> {
         self.wait_for(self.worker.default_deadline())
@@ -124,7 +127,10 @@ impl<'w, R: Wire, H: Reading<R>> Pending<'w, R, H> {
     /// Waits for at most this long. After [`Error::Deadline`] the caller may wait again.
     ///
     /// # Errors
-    /// Those of [`wait`](Self::wait).
+    /// [`Error::RemotePanic`] if the function panicked; [`Error::ReplyDropped`] if its reply was
+    /// dropped; [`Error::PeerLost`] if the process that must answer is lost;
+    /// [`Error::NamedRefused`] or [`Error::Wire`] for a named function; [`Error::Deadline`] if no
+    /// result arrives in time; [`Error::InHandler`] in a handler.
     ///
     /// # Panics
     /// When the result was taken before.

@@ -141,7 +141,7 @@ impl Grants {
     /// Checks that this is a handle of memory that is in use.
     ///
     /// # Errors
-    /// Those of [`release`](Self::release).
+    /// [`MemoryRefusal::Released`], [`MemoryRefusal::Foreign`].
     pub(crate) fn check(&self, memory: &RemoteMemory) -> Result<(), MemoryRefusal> {
         let slot = self.slots.get(memory.id as usize).ok_or(MemoryRefusal::Foreign)?;
         if slot.grant.as_ref().is_some_and(|grant| grant.memory == *memory) {
@@ -175,7 +175,7 @@ impl Grants {
     /// Returns the region that a handle's memory lies in, if it is in use.
     ///
     /// # Errors
-    /// Those of [`release`](Self::release).
+    /// [`MemoryRefusal::Released`], [`MemoryRefusal::Foreign`].
     pub(crate) fn region_of(&self, memory: &RemoteMemory) -> Result<farside_fabric::RemoteRegion, MemoryRefusal> {
         self.check(memory)?;
         let grant = self.slots[memory.id as usize].grant.as_ref().ok_or(MemoryRefusal::Released)?;

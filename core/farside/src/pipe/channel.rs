@@ -53,7 +53,12 @@ impl<'w, T: Wire> Sender<'w, T> {
     /// *Cost*: that of [`PipeWriter::loan`]: the value is written where it is read.
     ///
     /// # Errors
-    /// Those of [`PipeWriter::write`], with the value.
+    /// With the value: [`PipeError::Pipe`] with `Closed` if the reader has closed, `Undelivered` if
+    /// a message did not reach it, or `Mismatch`, `Memory` or `Corrupt`;
+    /// [`Error::TooLarge`](crate::Error::TooLarge) for too long a message;
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if the reader is lost;
+    /// [`Error::Deadline`](crate::Error::Deadline) if there is no room in time;
+    /// [`Error::InHandler`](crate::Error::InHandler) if a handler would have to wait.
     #[track_caller]
     pub fn send(&mut self, value: T) -> Result<(), Refused<T, PipeError>> {
         let time = self.writer.default_time();
@@ -63,7 +68,12 @@ impl<'w, T: Wire> Sender<'w, T> {
     /// Like [`send`](Self::send), but waits for at most `time`.
     ///
     /// # Errors
-    /// Those of [`send`](Self::send).
+    /// With the value: [`PipeError::Pipe`] with `Closed` if the reader has closed, `Undelivered` if
+    /// a message did not reach it, or `Mismatch`, `Memory` or `Corrupt`;
+    /// [`Error::TooLarge`](crate::Error::TooLarge) for too long a message;
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if the reader is lost;
+    /// [`Error::Deadline`](crate::Error::Deadline) if there is no room in time;
+    /// [`Error::InHandler`](crate::Error::InHandler) if a handler would have to wait.
     pub fn send_for(&mut self, value: T, time: Duration) -> Result<(), Refused<T, PipeError>> {
         match self.writer.wait_ready(time) {
             Ok(()) => self.try_send(value),
@@ -75,7 +85,10 @@ impl<'w, T: Wire> Sender<'w, T> {
     /// and drops the value.
     ///
     /// # Errors
-    /// Those of [`send`](Self::send), except those of waiting.
+    /// With the value: [`PipeError::Pipe`] with `Closed` if the reader has closed, `Undelivered` if
+    /// a message did not reach it, or `Mismatch`, `Memory` or `Corrupt`;
+    /// [`Error::TooLarge`](crate::Error::TooLarge) for too long a message;
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if the reader is lost.
     pub async fn send_async(&mut self, value: T) -> Result<(), Refused<T, PipeError>> {
         match poll_fn(|context| self.writer.poll_ready(context)).await {
             Ok(()) => self.try_send(value),
@@ -86,7 +99,12 @@ impl<'w, T: Wire> Sender<'w, T> {
     /// Like [`send`](Self::send), but does not wait.
     ///
     /// # Errors
-    /// Those of [`PipeWriter::try_write`], with the value, even if the transport refuses it last.
+    /// With the value, even if the transport refuses it last: [`PipeError::Pipe`] with `Full` if
+    /// there is no room, also while the pipe is not connected: the first use starts connecting.
+    /// [`PipeError::Pipe`] with `Closed` if the reader has closed, `Undelivered` if a message did
+    /// not reach it, or `Mismatch`, `Memory` or `Corrupt`;
+    /// [`Error::TooLarge`](crate::Error::TooLarge) for too long a message;
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if the reader is lost.
     pub fn try_send(&mut self, value: T) -> Result<(), Refused<T, PipeError>> {
         let bytes = value.wire_bytes();
         let mut loan = match self.writer.try_loan(bytes) {
@@ -121,7 +139,11 @@ impl<'w, T: Wire> Sender<'w, T> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`PipeWriter::close`].
+    /// [`PipeError::Pipe`] with `Undelivered` and the number of messages that were not taken and
+    /// never will be: the reader has closed, is lost, or could not be reached. [`PipeError::Pipe`]
+    /// with `Corrupt`. [`Error::Deadline`](crate::Error::Deadline) or
+    /// [`Error::InHandler`](crate::Error::InHandler) if puts are still in progress. This end is
+    /// closed in any case.
     pub fn close(self) -> Result<Delivery> {
         self.writer.close()
     }
@@ -140,7 +162,11 @@ impl<'w, T: Wire> Receiver<'w, T> {
     /// Returns the next value. Waits for it if necessary, for at most the job's deadline.
     ///
     /// # Errors
-    /// Those of [`PipeReader::recv`].
+    /// [`PipeError::Pipe`] with `Closed` once the writer has closed and everything was read, or
+    /// `Mismatch`, `Memory` or `Corrupt`; [`Error::PeerLost`](crate::Error::PeerLost) once the
+    /// writer is lost and everything was read; [`Error::Wire`](crate::Error::Wire) for bytes that
+    /// are no such value; [`Error::Deadline`](crate::Error::Deadline) if no message arrives in
+    /// time; [`Error::InHandler`](crate::Error::InHandler) if a handler would have to wait.
     #[track_caller]
     pub fn recv(&mut self) -> Result<T> {
         value_in(self.reader.recv()?, &mut self.bytes)
@@ -149,7 +175,11 @@ impl<'w, T: Wire> Receiver<'w, T> {
     /// Like [`recv`](Self::recv), but waits for at most `time`.
     ///
     /// # Errors
-    /// Those of [`recv`](Self::recv).
+    /// [`PipeError::Pipe`] with `Closed` once the writer has closed and everything was read, or
+    /// `Mismatch`, `Memory` or `Corrupt`; [`Error::PeerLost`](crate::Error::PeerLost) once the
+    /// writer is lost and everything was read; [`Error::Wire`](crate::Error::Wire) for bytes that
+    /// are no such value; [`Error::Deadline`](crate::Error::Deadline) if no message arrives in
+    /// time; [`Error::InHandler`](crate::Error::InHandler) if a handler would have to wait.
     pub fn recv_for(&mut self, time: Duration) -> Result<T> {
         value_in(self.reader.recv_for(time)?, &mut self.bytes)
     }
@@ -157,7 +187,10 @@ impl<'w, T: Wire> Receiver<'w, T> {
     /// Like [`recv`](Self::recv), but does not wait: returns `None` if no value has arrived.
     ///
     /// # Errors
-    /// Those of [`PipeReader::try_recv`].
+    /// [`PipeError::Pipe`] with `Closed` once the writer has closed and everything was read, or
+    /// `Mismatch`, `Memory` or `Corrupt`; [`Error::PeerLost`](crate::Error::PeerLost) once the
+    /// writer is lost and everything was read; [`Error::Wire`](crate::Error::Wire) for bytes that
+    /// are no such value.
     pub fn try_recv(&mut self) -> Result<Option<T>> {
         self.reader.try_recv()?.map(|message| value_in(message, &mut self.bytes)).transpose()
     }
@@ -165,7 +198,10 @@ impl<'w, T: Wire> Receiver<'w, T> {
     /// Like [`recv`](Self::recv), to be awaited.
     ///
     /// # Errors
-    /// Those of [`PipeReader::try_recv`].
+    /// [`PipeError::Pipe`] with `Closed` once the writer has closed and everything was read, or
+    /// `Mismatch`, `Memory` or `Corrupt`; [`Error::PeerLost`](crate::Error::PeerLost) once the
+    /// writer is lost and everything was read; [`Error::Wire`](crate::Error::Wire) for bytes that
+    /// are no such value.
     pub async fn recv_async(&mut self) -> Result<T> {
         value_in(self.reader.recv_async().await?, &mut self.bytes)
     }
@@ -206,7 +242,8 @@ impl<'w, T: Wire> Receiver<'w, T> {
     /// Closes this end, as dropping it does: see [`PipeReader::close`].
     ///
     /// # Errors
-    /// Those of [`PipeReader::close`].
+    /// [`Error::PeerLost`](crate::Error::PeerLost), or the failure of the transport, if a writer
+    /// that has not closed could not be notified. This end is closed in any case.
     pub fn close(self) -> Result<()> {
         self.reader.close()
     }

@@ -30,7 +30,11 @@ impl Duplex<'_> {
     /// [`PipeWriter::close`], then [`PipeReader::close`].
     ///
     /// # Errors
-    /// Those of both, the writer's first. Both are closed in any case.
+    /// The writer's first: [`PipeError::Pipe`](crate::pipe::PipeError::Pipe) with `Undelivered` if
+    /// messages will never be taken, or with `Corrupt`; [`Error::Deadline`](crate::Error::Deadline)
+    /// or [`Error::InHandler`](crate::Error::InHandler) if puts are still in progress. Then the
+    /// reader's: [`Error::PeerLost`](crate::Error::PeerLost), or the failure of the transport, if
+    /// the other writer could not be notified. Both are closed in any case.
     pub fn close(self) -> Result<Delivery> {
         let (delivery, told) = (self.writer.close(), self.reader.close());
         let delivery = delivery?;

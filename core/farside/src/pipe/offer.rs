@@ -44,7 +44,10 @@ impl PipeWriter<'_> {
     /// behind its flag, and can be taken back at once.
     ///
     /// # Errors
-    /// Those of [`write`](Self::write), with the buffer; [`Error::TooLarge`] from 1 GiB on.
+    /// With the buffer: [`PipeError::Pipe`] with `Closed` if the reader has closed, `Undelivered`
+    /// if a message did not reach it, or `Mismatch`, `Memory` or `Corrupt`; [`Error::TooLarge`]
+    /// from 1 GiB on; [`Error::PeerLost`] if the reader is lost; [`Error::Deadline`] if there is no
+    /// room in time; [`Error::InHandler`] if a handler would have to wait.
     #[expect(clippy::result_large_err, reason = "a refusal gives the buffer back, and is not what is quick")]
     pub fn offer(&mut self, buffer: Registered) -> Result<(), Refused<Registered, PipeError>> {
         match self.wait_ready(self.default_time()) {
@@ -57,7 +60,9 @@ impl PipeWriter<'_> {
     /// nothing, and drops the buffer.
     ///
     /// # Errors
-    /// Those of [`offer`](Self::offer), except those of waiting.
+    /// With the buffer: [`PipeError::Pipe`] with `Closed` if the reader has closed, `Undelivered`
+    /// if a message did not reach it, or `Mismatch`, `Memory` or `Corrupt`; [`Error::TooLarge`]
+    /// from 1 GiB on; [`Error::PeerLost`] if the reader is lost.
     pub async fn offer_async(&mut self, buffer: Registered) -> Result<(), Refused<Registered, PipeError>> {
         match poll_fn(|context| self.poll_ready(context)).await {
             Ok(()) => self.try_offer(buffer),
@@ -68,7 +73,10 @@ impl PipeWriter<'_> {
     /// Like [`offer`](Self::offer), but does not wait.
     ///
     /// # Errors
-    /// Those of [`try_write`](Self::try_write), with the buffer.
+    /// With the buffer: [`PipeError::Pipe`] with `Full` if there is no room, also while the pipe is
+    /// not connected: the first use starts connecting. [`PipeError::Pipe`] with `Closed` if the
+    /// reader has closed, `Undelivered` if a message did not reach it, or `Mismatch`, `Memory` or
+    /// `Corrupt`; [`Error::TooLarge`] from 1 GiB on; [`Error::PeerLost`] if the reader is lost.
     #[expect(clippy::result_large_err, reason = "a refusal gives the buffer back, and is not what is quick")]
     pub fn try_offer(&mut self, buffer: Registered) -> Result<(), Refused<Registered, PipeError>> {
         match self.send_offer(&buffer) {
@@ -199,8 +207,9 @@ impl Fetched {
     /// Fetches a message of `bytes` bytes.
     ///
     /// # Errors
-    /// Those of [`Source::read`]; [`PipeError::Pipe`] with `Memory` if this process cannot allocate
-    /// the buffer.
+    /// [`PipeError::Pipe`] with `Memory` if this process cannot allocate the buffer;
+    /// [`Error::PeerLost`] if the writer is lost; [`Error::Fabric`] with `Deadline` if its process
+    /// does not answer in time, or with the failure of the transport.
     pub(super) fn fetch(&mut self, me: &Worker, pipe: PipeName, source: &Source, bytes: usize) -> Result<()> {
         self.waits_since = 0;
         self.bytes.clear();

@@ -103,9 +103,10 @@ impl<'w> PipeReader<'w> {
     ///
     /// # Errors
     /// [`PipeError::Pipe`] with `Closed` once the writer has closed and everything was read, or
-    /// with another cause; [`Error::PeerLost`](crate::Error::PeerLost) once the writer is lost and
-    /// everything it had written was read; [`Error::Deadline`](crate::Error::Deadline);
-    /// [`Error::InHandler`](crate::Error::InHandler) if it has to wait and must not.
+    /// `Mismatch`, `Memory` or `Corrupt`; [`Error::PeerLost`](crate::Error::PeerLost) once the
+    /// writer is lost and everything was read; [`Error::Deadline`](crate::Error::Deadline) if no
+    /// message arrives in time; [`Error::InHandler`](crate::Error::InHandler) if a handler would
+    /// have to wait.
     #[track_caller]
     pub fn recv(&mut self) -> Result<Received<'_, 'w>> {
         self.recv_for(self.me.default_deadline())
@@ -114,7 +115,11 @@ impl<'w> PipeReader<'w> {
     /// Like [`recv`](Self::recv), but waits for at most `time`.
     ///
     /// # Errors
-    /// Those of [`recv`](Self::recv).
+    /// [`PipeError::Pipe`] with `Closed` once the writer has closed and everything was read, or
+    /// `Mismatch`, `Memory` or `Corrupt`; [`Error::PeerLost`](crate::Error::PeerLost) once the
+    /// writer is lost and everything was read; [`Error::Deadline`](crate::Error::Deadline) if no
+    /// message arrives in time; [`Error::InHandler`](crate::Error::InHandler) if a handler would
+    /// have to wait.
     #[inline]
     #[track_caller]
     pub fn recv_for(&mut self, time: Duration) -> Result<Received<'_, 'w>> {
@@ -128,7 +133,9 @@ impl<'w> PipeReader<'w> {
     /// Like [`recv`](Self::recv), to be awaited. A future dropped before its end has taken nothing.
     ///
     /// # Errors
-    /// Those of [`try_recv`](Self::try_recv).
+    /// [`PipeError::Pipe`] with `Closed` once the writer has closed and everything was read, or
+    /// `Mismatch`, `Memory` or `Corrupt`; [`Error::PeerLost`](crate::Error::PeerLost) once the
+    /// writer is lost and everything was read.
     pub async fn recv_async(&mut self) -> Result<Received<'_, 'w>> {
         poll_fn(|context| self.poll_ready(context)).await?;
         self.recv()
@@ -138,7 +145,9 @@ impl<'w> PipeReader<'w> {
     /// The worker must make [progress](Worker::progress) meanwhile, as [`Worker::block_on`] does.
     ///
     /// # Errors
-    /// Those of [`ready`](Self::ready).
+    /// [`PipeError::Pipe`] with `Closed` once the writer has closed and everything was read, or
+    /// `Mismatch`, `Memory` or `Corrupt`; [`Error::PeerLost`](crate::Error::PeerLost) once the
+    /// writer is lost and everything was read.
     pub fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
         if self.ready()? {
             self.waiting.end();
@@ -159,7 +168,9 @@ impl<'w> PipeReader<'w> {
     /// trip.
     ///
     /// # Errors
-    /// Those of [`recv`](Self::recv), except those of waiting.
+    /// [`PipeError::Pipe`] with `Closed` once the writer has closed and everything was read, or
+    /// `Mismatch`, `Memory` or `Corrupt`; [`Error::PeerLost`](crate::Error::PeerLost) once the
+    /// writer is lost and everything was read.
     #[inline]
     pub fn try_recv(&mut self) -> Result<Option<Received<'_, 'w>>> {
         match self.next()? {
@@ -195,7 +206,9 @@ impl<'w> PipeReader<'w> {
     /// Returns whether there is a message to read.
     ///
     /// # Errors
-    /// Those of [`recv`](Self::recv), except those of waiting.
+    /// [`PipeError::Pipe`] with `Closed` once the writer has closed and everything was read, or
+    /// `Mismatch`, `Memory` or `Corrupt`; [`Error::PeerLost`](crate::Error::PeerLost) once the
+    /// writer is lost and everything was read.
     pub fn ready(&mut self) -> Result<bool> {
         Ok(self.next()?.is_some())
     }
@@ -204,7 +217,11 @@ impl<'w> PipeReader<'w> {
     /// Waits for the message if necessary, for at most the job's deadline.
     ///
     /// # Errors
-    /// Those of [`recv`](Self::recv).
+    /// [`PipeError::Pipe`] with `Closed` once the writer has closed and everything was read, or
+    /// `Mismatch`, `Memory` or `Corrupt`; [`Error::PeerLost`](crate::Error::PeerLost) once the
+    /// writer is lost and everything was read; [`Error::Deadline`](crate::Error::Deadline) if no
+    /// message arrives in time; [`Error::InHandler`](crate::Error::InHandler) if a handler would
+    /// have to wait.
     pub fn read(&mut self, data: &mut [u8]) -> Result<usize> {
         let flag = match self.next()? {
             Some(flag) => flag,
@@ -347,9 +364,8 @@ impl PipeReader<'_> {
     /// ```
     ///
     /// # Errors
-    /// The reason why a writer that had not closed could not be told:
-    /// [`Error::PeerLost`](crate::Error::PeerLost), or an error of the transport. This end is
-    /// closed in any case.
+    /// [`Error::PeerLost`](crate::Error::PeerLost), or the failure of the transport, if a writer
+    /// that has not closed could not be notified. This end is closed in any case.
     pub fn close(mut self) -> Result<()> {
         self.end()
     }

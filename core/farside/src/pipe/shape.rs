@@ -51,7 +51,7 @@ pub(crate) struct Terms {
 
 impl Terms {
     /// # Errors
-    /// Those of [`PipeShape::check`].
+    /// [`PipeCause::Width`], [`PipeCause::MessageBytes`].
     pub(super) fn new(shape: PipeShape, type_name: &str) -> Result<Self, PipeCause> {
         let ends = 0..=type_name.len().min(TYPE_NAME_BYTES_MAX);
         let end = ends.rev().find(|end| type_name.is_char_boundary(*end)).unwrap_or(0);

@@ -66,8 +66,8 @@ impl<'w> ByteWriter<'w> {
     /// ```
     ///
     /// # Errors
-    /// Those of flushing; those of [`PipeWriter::close`] if written bytes are lost. The stream ends
-    /// in any case.
+    /// The failure to send the gathered bytes. `BrokenPipe` if bytes were written and will never be
+    /// read. The stream ends in any case.
     pub fn close(mut self) -> io::Result<()> {
         let flushed = io::Write::flush(&mut self);
         // Bytes that could not be sent now are not sent by the drop either.
@@ -157,7 +157,8 @@ impl<'w> ByteReader<'w> {
     /// Closes this end, as dropping it does: see [`PipeReader::close`].
     ///
     /// # Errors
-    /// Those of [`PipeReader::close`].
+    /// [`Error::PeerLost`], or the failure of the transport, if a writer that has not closed could
+    /// not be notified. The stream ends in any case.
     pub fn close(self) -> io::Result<()> {
         Ok(self.reader.close()?)
     }

@@ -116,9 +116,10 @@ impl<'w> PipeWriter<'w> {
     /// service thread, which takes a round trip.
     ///
     /// # Errors
-    /// [`PipeError::Pipe`] with what is wrong with the pipe; [`Error::TooLarge`];
-    /// [`Error::PeerLost`] if the reader is lost; [`Error::Deadline`]; [`Error::InHandler`] if it
-    /// has to wait and must not.
+    /// [`PipeError::Pipe`] with `Closed` if the reader has closed, `Undelivered` if a message did
+    /// not reach it, or `Mismatch`, `Memory` or `Corrupt`; [`Error::TooLarge`] for too long a
+    /// message; [`Error::PeerLost`] if the reader is lost; [`Error::Deadline`] if there is no room
+    /// in time; [`Error::InHandler`] if a handler would have to wait.
     #[track_caller]
     pub fn write(&mut self, data: &[u8]) -> Result<()> {
         self.write_for(data, self.me.default_deadline())
@@ -127,7 +128,10 @@ impl<'w> PipeWriter<'w> {
     /// Like [`write`](Self::write), but waits for at most `time`.
     ///
     /// # Errors
-    /// Those of [`write`](Self::write).
+    /// [`PipeError::Pipe`] with `Closed` if the reader has closed, `Undelivered` if a message did
+    /// not reach it, or `Mismatch`, `Memory` or `Corrupt`; [`Error::TooLarge`] for too long a
+    /// message; [`Error::PeerLost`] if the reader is lost; [`Error::Deadline`] if there is no room
+    /// in time; [`Error::InHandler`] if a handler would have to wait.
     #[inline]
     #[track_caller]
     pub fn write_for(&mut self, data: &[u8], time: Duration) -> Result<()> {
@@ -139,8 +143,10 @@ impl<'w> PipeWriter<'w> {
     /// Like [`write`](Self::write), but does not wait.
     ///
     /// # Errors
-    /// [`PipeError::Pipe`] with `Full`, also while the pipe is not connected: the first use starts
-    /// connecting.
+    /// [`PipeError::Pipe`] with `Full` if there is no room, also while the pipe is not connected:
+    /// the first use starts connecting. [`PipeError::Pipe`] with `Closed` if the reader has closed,
+    /// `Undelivered` if a message did not reach it, or `Mismatch`, `Memory` or `Corrupt`;
+    /// [`Error::TooLarge`] for too long a message; [`Error::PeerLost`] if the reader is lost.
     #[inline]
     pub fn try_write(&mut self, data: &[u8]) -> Result<()> {
         self.check_length(data.len())?;
@@ -152,7 +158,9 @@ impl<'w> PipeWriter<'w> {
     /// nothing.
     ///
     /// # Errors
-    /// Those of [`write`](Self::write), except those of waiting.
+    /// [`PipeError::Pipe`] with `Closed` if the reader has closed, `Undelivered` if a message did
+    /// not reach it, or `Mismatch`, `Memory` or `Corrupt`; [`Error::TooLarge`] for too long a
+    /// message; [`Error::PeerLost`] if the reader is lost.
     pub async fn write_async(&mut self, data: &[u8]) -> Result<()> {
         self.check_length(data.len())?;
         poll_fn(|context| self.poll_ready(context)).await?;
@@ -164,7 +172,9 @@ impl<'w> PipeWriter<'w> {
     /// does.
     ///
     /// # Errors
-    /// Those of [`ready`](Self::ready).
+    /// [`PipeError::Pipe`] with `Closed` if the reader has closed, `Undelivered` if a message did
+    /// not reach it, or `Mismatch`, `Memory` or `Corrupt`; [`Error::PeerLost`] if the reader is
+    /// lost.
     pub fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
         if self.ready()? {
             self.waiting.end();
@@ -192,7 +202,10 @@ impl<'w> PipeWriter<'w> {
     /// copied.
     ///
     /// # Errors
-    /// Those of [`write`](Self::write).
+    /// [`PipeError::Pipe`] with `Closed` if the reader has closed, `Undelivered` if a message did
+    /// not reach it, or `Mismatch`, `Memory` or `Corrupt`; [`Error::TooLarge`] for too long a
+    /// message; [`Error::PeerLost`] if the reader is lost; [`Error::Deadline`] if there is no room
+    /// in time; [`Error::InHandler`] if a handler would have to wait.
     #[track_caller]
     pub fn loan(&mut self, bytes: usize) -> Result<Loan<'_, 'w>> {
         self.loan_for(bytes, self.me.default_deadline())
@@ -201,7 +214,10 @@ impl<'w> PipeWriter<'w> {
     /// Like [`loan`](Self::loan), but waits for at most `time`.
     ///
     /// # Errors
-    /// Those of [`loan`](Self::loan).
+    /// [`PipeError::Pipe`] with `Closed` if the reader has closed, `Undelivered` if a message did
+    /// not reach it, or `Mismatch`, `Memory` or `Corrupt`; [`Error::TooLarge`] for too long a
+    /// message; [`Error::PeerLost`] if the reader is lost; [`Error::Deadline`] if there is no room
+    /// in time; [`Error::InHandler`] if a handler would have to wait.
     #[track_caller]
     pub fn loan_for(&mut self, bytes: usize, time: Duration) -> Result<Loan<'_, 'w>> {
         self.check_length(bytes)?;
@@ -212,7 +228,9 @@ impl<'w> PipeWriter<'w> {
     /// Like [`loan`](Self::loan), to be awaited.
     ///
     /// # Errors
-    /// Those of [`loan`](Self::loan), except those of waiting.
+    /// [`PipeError::Pipe`] with `Closed` if the reader has closed, `Undelivered` if a message did
+    /// not reach it, or `Mismatch`, `Memory` or `Corrupt`; [`Error::TooLarge`] for too long a
+    /// message; [`Error::PeerLost`] if the reader is lost.
     pub async fn loan_async(&mut self, bytes: usize) -> Result<Loan<'_, 'w>> {
         self.check_length(bytes)?;
         poll_fn(|context| self.poll_ready(context)).await?;
@@ -222,7 +240,10 @@ impl<'w> PipeWriter<'w> {
     /// Like [`loan`](Self::loan), but does not wait.
     ///
     /// # Errors
-    /// Those of [`try_write`](Self::try_write).
+    /// [`PipeError::Pipe`] with `Full` if there is no room, also while the pipe is not connected:
+    /// the first use starts connecting. [`PipeError::Pipe`] with `Closed` if the reader has closed,
+    /// `Undelivered` if a message did not reach it, or `Mismatch`, `Memory` or `Corrupt`;
+    /// [`Error::TooLarge`] for too long a message; [`Error::PeerLost`] if the reader is lost.
     pub fn try_loan(&mut self, bytes: usize) -> Result<Loan<'_, 'w>> {
         self.check_length(bytes)?;
         self.check_ready()?;
@@ -240,7 +261,9 @@ impl<'w> PipeWriter<'w> {
     /// Returns whether there is room for a message now. Connects the pipe if it is not connected.
     ///
     /// # Errors
-    /// Those of [`write`](Self::write), except those of waiting.
+    /// [`PipeError::Pipe`] with `Closed` if the reader has closed, `Undelivered` if a message did
+    /// not reach it, or `Mismatch`, `Memory` or `Corrupt`; [`Error::PeerLost`] if the reader is
+    /// lost.
     #[inline]
     pub fn ready(&mut self) -> Result<bool> {
         if self.link.is_some() && self.writing.free() > 0 && !self.outlet.reader_is_closed() {
@@ -485,10 +508,10 @@ impl PipeWriter<'_> {
     /// sends, too.
     ///
     /// # Errors
-    /// [`PipeError::Pipe`] with `Undelivered`, which has the number of messages that were not taken
-    /// and never will be: the reader has closed, is lost, or could not be reached.
-    /// [`Error::Deadline`] and [`Error::InHandler`] if puts are still in progress. This end is
-    /// closed in any case.
+    /// [`PipeError::Pipe`] with `Undelivered` and the number of messages that were not taken and
+    /// never will be: the reader has closed, is lost, or could not be reached. [`PipeError::Pipe`]
+    /// with `Corrupt`. [`Error::Deadline`] or [`Error::InHandler`] if puts are still in progress.
+    /// This end is closed in any case.
     pub fn close(mut self) -> Result<Delivery> {
         self.settle()
     }

@@ -93,8 +93,9 @@ macro_rules! collectives {
                 #[doc = concat!("Does what [`", stringify!($of), "::", stringify!($name), "`] does, among the members.")]
                 ///
                 /// # Errors
-                /// The same, but [`Error::PeerLost`] only if a member is lost;
-                /// [`Error::NotInTeam`].
+                /// [`Error::NotInTeam`] if this worker is not a member; [`Error::PeerLost`] only if
+                /// a member is lost; otherwise those of the method of [`Worker`](crate::Worker)
+                /// with this name.
                 ///
                 /// # Panics
                 #[doc = concat!("If [`", stringify!($of), "::", stringify!($name), "`] panics with these arguments.")]
@@ -130,9 +131,10 @@ collectives! {
     /// *Cost*: one call in each of log₂(workers) rounds.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] if any process of the job is lost; [`Error::CollectiveMismatch`] if
-    /// another worker takes part in another collective; [`Error::Deadline`]; [`Error::InHandler`].
-    /// In a job of several binaries also [`Error::CollectiveOverrun`].
+    /// [`Error::PeerLost`] if a process of the job is lost; [`Error::CollectiveMismatch`] if
+    /// another worker calls another collective; [`Error::Deadline`] if one does not come in time;
+    /// [`Error::InHandler`] in a handler. In a job of several binaries also
+    /// [`Error::CollectiveOverrun`].
     fn barrier() -> ();
 
     /// Sends `value` of worker `root` to all workers and returns it. The values of the other
@@ -151,8 +153,11 @@ collectives! {
     /// log₂(workers) others.
     ///
     /// # Errors
-    /// Those of [`barrier`](Self::barrier); [`Error::UnknownWorker`] if there is no such root. In a
-    /// job of several binaries also [`Error::NotPortable`] and [`Error::Wire`].
+    /// [`Error::UnknownWorker`] if there is no worker `root`. [`Error::PeerLost`] if a process of
+    /// the job is lost; [`Error::CollectiveMismatch`] if another worker calls another collective;
+    /// [`Error::Deadline`] if one does not come in time; [`Error::InHandler`] in a handler. In a
+    /// job of several binaries also [`Error::CollectiveOverrun`], [`Error::NotPortable`] and
+    /// [`Error::Wire`].
     ///
     /// # Panics
     /// If the root has no value.
@@ -164,7 +169,11 @@ collectives! {
     /// *Cost*: one call from each worker to the root.
     ///
     /// # Errors
-    /// Those of [`broadcast`](Self::broadcast).
+    /// [`Error::UnknownWorker`] if there is no worker `root`; [`Error::PeerLost`] if a process of
+    /// the job is lost; [`Error::CollectiveMismatch`] if another worker calls another collective;
+    /// [`Error::Deadline`] if one does not come in time; [`Error::InHandler`] in a handler. In a
+    /// job of several binaries also [`Error::CollectiveOverrun`], [`Error::NotPortable`] and
+    /// [`Error::Wire`].
     fn gather[T: Wire](root: WorkerId, value: T) -> Option<Vec<T>>;
 
     /// Returns the values of all workers, in the order of the workers, on all of them.
@@ -183,7 +192,10 @@ collectives! {
     /// one before it.
     ///
     /// # Errors
-    /// Those of [`broadcast`](Self::broadcast).
+    /// [`Error::PeerLost`] if a process of the job is lost; [`Error::CollectiveMismatch`] if
+    /// another worker calls another collective; [`Error::Deadline`] if one does not come in time;
+    /// [`Error::InHandler`] in a handler. In a job of several binaries also
+    /// [`Error::CollectiveOverrun`], [`Error::NotPortable`] and [`Error::Wire`].
     fn all_gather[T: Wire + Clone](value: T) -> Vec<T>;
 
     /// Combines the values of all workers, in the order of the workers, and returns the result on
@@ -200,7 +212,10 @@ collectives! {
     /// *Cost*: a tree of calls towards the root, and a broadcast.
     ///
     /// # Errors
-    /// Those of [`broadcast`](Self::broadcast).
+    /// [`Error::PeerLost`] if a process of the job is lost; [`Error::CollectiveMismatch`] if
+    /// another worker calls another collective; [`Error::Deadline`] if one does not come in time;
+    /// [`Error::InHandler`] in a handler. In a job of several binaries also
+    /// [`Error::CollectiveOverrun`], [`Error::NotPortable`] and [`Error::Wire`].
     fn all_reduce[T: Wire + Clone](value: T, combine: impl FnMut(T, T) -> T) -> T;
 
     /// Combines the values of all workers as [`all_reduce`](Self::all_reduce) does, and returns the
@@ -209,7 +224,11 @@ collectives! {
     /// *Cost*: a tree of calls towards worker 0, which sends the result to the root.
     ///
     /// # Errors
-    /// Those of [`broadcast`](Self::broadcast).
+    /// [`Error::UnknownWorker`] if there is no worker `root`; [`Error::PeerLost`] if a process of
+    /// the job is lost; [`Error::CollectiveMismatch`] if another worker calls another collective;
+    /// [`Error::Deadline`] if one does not come in time; [`Error::InHandler`] in a handler. In a
+    /// job of several binaries also [`Error::CollectiveOverrun`], [`Error::NotPortable`] and
+    /// [`Error::Wire`].
     fn reduce[T: Wire](root: WorkerId, value: T, combine: impl FnMut(T, T) -> T) -> Option<T>;
 
     /// Divides the workers into teams: those that pass the same `colour` become a [`Team`], in the
@@ -230,7 +249,10 @@ collectives! {
     /// *Cost*: an [`all_gather`](Self::all_gather).
     ///
     /// # Errors
-    /// Those of [`barrier`](Self::barrier).
+    /// [`Error::PeerLost`] if a process of the job is lost; [`Error::CollectiveMismatch`] if
+    /// another worker calls another collective; [`Error::Deadline`] if one does not come in time;
+    /// [`Error::InHandler`] in a handler. In a job of several binaries also
+    /// [`Error::CollectiveOverrun`], [`Error::NotPortable`] and [`Error::Wire`].
     fn split(colour: u64, key: u64) -> Team;
 
     /// Runs `work`, and then waits for the calls that all workers make through the scope, and for
@@ -266,8 +288,10 @@ collectives! {
     /// call.
     ///
     /// # Errors
-    /// The error of `work`, without waiting; those of [`barrier`](Self::barrier);
-    /// [`Error::Deadline`] if no call has run for the job's deadline and some have not.
+    /// The error of `work`, without waiting. [`Error::PeerLost`] if a process of the job is lost;
+    /// [`Error::CollectiveMismatch`] if another worker calls another collective;
+    /// [`Error::Deadline`] if one does not come in time, or calls do not end; [`Error::InHandler`]
+    /// in a handler. In a job of several binaries also [`Error::CollectiveOverrun`].
     fn finish[R](work: impl FnOnce(&Finish<'_>) -> Result<R>) -> R;
 }
 
@@ -298,7 +322,10 @@ collectives! {
     /// *Cost*: one call from each worker to each other.
     ///
     /// # Errors
-    /// Those of [`broadcast`](Worker::broadcast).
+    /// [`Error::PeerLost`] if a process of the job is lost; [`Error::CollectiveMismatch`] if
+    /// another worker calls another collective; [`Error::Deadline`] if one does not come in time;
+    /// [`Error::InHandler`] in a handler. In a job of several binaries also
+    /// [`Error::CollectiveOverrun`], [`Error::NotPortable`] and [`Error::Wire`].
     ///
     /// # Panics
     /// If the number of values is not that of the workers.
@@ -308,22 +335,32 @@ collectives! {
     /// [`broadcast`](Worker::broadcast) does with one value.
     ///
     /// # Errors
-    /// Those of `broadcast`; [`Error::CollectiveMismatch`] also if the slices of two workers differ
-    /// in length.
+    /// [`Error::UnknownWorker`] if there is no worker `root`; [`Error::PeerLost`] if a process of
+    /// the job is lost; [`Error::CollectiveMismatch`] if another worker calls another collective,
+    /// or passes another length; [`Error::Deadline`] if one does not come in time;
+    /// [`Error::InHandler`] in a handler. In a job of several binaries also
+    /// [`Error::CollectiveOverrun`], [`Error::NotPortable`] and [`Error::Wire`].
     fn broadcast_slice[T: Wire + Clone](root: WorkerId, values: &mut [T]) -> ();
 
     /// Sends the elements of all workers to worker `root`, as [`gather`](Worker::gather) does with
     /// one value. The root gets the elements of worker 0 first, then those of worker 1, and so on.
     ///
     /// # Errors
-    /// Those of [`broadcast_slice`](Self::broadcast_slice).
+    /// [`Error::UnknownWorker`] if there is no worker `root`; [`Error::PeerLost`] if a process of
+    /// the job is lost; [`Error::CollectiveMismatch`] if another worker calls another collective,
+    /// or passes another length; [`Error::Deadline`] if one does not come in time;
+    /// [`Error::InHandler`] in a handler. In a job of several binaries also
+    /// [`Error::CollectiveOverrun`], [`Error::NotPortable`] and [`Error::Wire`].
     fn gather_slice[T: Wire + Clone](root: WorkerId, values: &[T]) -> Option<Vec<T>>;
 
     /// Returns the elements of all workers on all of them, as [`all_gather`](Worker::all_gather)
     /// does with one value: those of worker 0 first.
     ///
     /// # Errors
-    /// Those of [`broadcast_slice`](Self::broadcast_slice).
+    /// [`Error::PeerLost`] if a process of the job is lost; [`Error::CollectiveMismatch`] if
+    /// another worker calls another collective, or passes another length; [`Error::Deadline`] if
+    /// one does not come in time; [`Error::InHandler`] in a handler. In a job of several binaries
+    /// also [`Error::CollectiveOverrun`], [`Error::NotPortable`] and [`Error::Wire`].
     fn all_gather_slice[T: Wire + Clone](values: &[T]) -> Vec<T>;
 
     /// Gives each worker one value of worker `root`, in the order of the workers. The values of the
@@ -343,7 +380,11 @@ collectives! {
     /// *Cost*: one call from the root to each worker.
     ///
     /// # Errors
-    /// Those of [`broadcast`](Worker::broadcast).
+    /// [`Error::UnknownWorker`] if there is no worker `root`; [`Error::PeerLost`] if a process of
+    /// the job is lost; [`Error::CollectiveMismatch`] if another worker calls another collective;
+    /// [`Error::Deadline`] if one does not come in time; [`Error::InHandler`] in a handler. In a
+    /// job of several binaries also [`Error::CollectiveOverrun`], [`Error::NotPortable`] and
+    /// [`Error::Wire`].
     ///
     /// # Panics
     /// If the root does not pass a value for each worker.
@@ -354,7 +395,11 @@ collectives! {
     /// long on all workers. `from` of the other workers is ignored.
     ///
     /// # Errors
-    /// Those of [`broadcast_slice`](Self::broadcast_slice), for `into`.
+    /// [`Error::UnknownWorker`] if there is no worker `root`; [`Error::PeerLost`] if a process of
+    /// the job is lost; [`Error::CollectiveMismatch`] if another worker calls another collective,
+    /// or passes an `into` of another length; [`Error::Deadline`] if one does not come in time;
+    /// [`Error::InHandler`] in a handler. In a job of several binaries also
+    /// [`Error::CollectiveOverrun`], [`Error::NotPortable`] and [`Error::Wire`].
     ///
     /// # Panics
     /// If `from` of the root is not as long as all parts together.
@@ -365,7 +410,10 @@ collectives! {
     /// came from that worker.
     ///
     /// # Errors
-    /// Those of [`broadcast_slice`](Self::broadcast_slice).
+    /// [`Error::PeerLost`] if a process of the job is lost; [`Error::CollectiveMismatch`] if
+    /// another worker calls another collective, or passes another length; [`Error::Deadline`] if
+    /// one does not come in time; [`Error::InHandler`] in a handler. In a job of several binaries
+    /// also [`Error::CollectiveOverrun`], [`Error::NotPortable`] and [`Error::Wire`].
     ///
     /// # Panics
     /// If the length of the slice is no multiple of the number of workers.
@@ -386,7 +434,10 @@ collectives! {
     /// ```
     ///
     /// # Errors
-    /// Those of [`broadcast_slice`](Self::broadcast_slice).
+    /// [`Error::PeerLost`] if a process of the job is lost; [`Error::CollectiveMismatch`] if
+    /// another worker calls another collective, or passes another length; [`Error::Deadline`] if
+    /// one does not come in time; [`Error::InHandler`] in a handler. In a job of several binaries
+    /// also [`Error::CollectiveOverrun`], [`Error::NotPortable`] and [`Error::Wire`].
     fn all_reduce_slice[T: Wire + Clone](values: &mut [T], combine: impl FnMut(T, T) -> T) -> ();
 
     /// Replaces each element of worker `root` by the combination of the elements at its index on
@@ -394,7 +445,11 @@ collectives! {
     /// stay.
     ///
     /// # Errors
-    /// Those of [`broadcast_slice`](Self::broadcast_slice).
+    /// [`Error::UnknownWorker`] if there is no worker `root`; [`Error::PeerLost`] if a process of
+    /// the job is lost; [`Error::CollectiveMismatch`] if another worker calls another collective,
+    /// or passes another length; [`Error::Deadline`] if one does not come in time;
+    /// [`Error::InHandler`] in a handler. In a job of several binaries also
+    /// [`Error::CollectiveOverrun`], [`Error::NotPortable`] and [`Error::Wire`].
     fn reduce_slice[T: Wire + Clone](root: WorkerId, values: &mut [T], combine: impl FnMut(T, T) -> T) -> ();
 
     /// Combines the values of the workers up to this one, in the order of the workers, with its own
@@ -413,13 +468,19 @@ collectives! {
     /// *Cost*: one call and up to two combinations in each of log₂(workers) rounds.
     ///
     /// # Errors
-    /// Those of [`broadcast`](Worker::broadcast).
+    /// [`Error::PeerLost`] if a process of the job is lost; [`Error::CollectiveMismatch`] if
+    /// another worker calls another collective; [`Error::Deadline`] if one does not come in time;
+    /// [`Error::InHandler`] in a handler. In a job of several binaries also
+    /// [`Error::CollectiveOverrun`], [`Error::NotPortable`] and [`Error::Wire`].
     fn scan[T: Wire + Clone](value: T, combine: impl FnMut(T, T) -> T) -> T;
 
     /// Replaces each element by the result of a [`scan`](Self::scan) of the elements at its index.
     ///
     /// # Errors
-    /// Those of [`broadcast_slice`](Self::broadcast_slice).
+    /// [`Error::PeerLost`] if a process of the job is lost; [`Error::CollectiveMismatch`] if
+    /// another worker calls another collective, or passes another length; [`Error::Deadline`] if
+    /// one does not come in time; [`Error::InHandler`] in a handler. In a job of several binaries
+    /// also [`Error::CollectiveOverrun`], [`Error::NotPortable`] and [`Error::Wire`].
     fn scan_slice[T: Wire + Clone](values: &mut [T], combine: impl FnMut(T, T) -> T) -> ();
 
     /// Combines the values of the workers before this one, as [`scan`](Self::scan) does, without
@@ -438,14 +499,20 @@ collectives! {
     /// ```
     ///
     /// # Errors
-    /// Those of [`broadcast`](Worker::broadcast).
+    /// [`Error::PeerLost`] if a process of the job is lost; [`Error::CollectiveMismatch`] if
+    /// another worker calls another collective; [`Error::Deadline`] if one does not come in time;
+    /// [`Error::InHandler`] in a handler. In a job of several binaries also
+    /// [`Error::CollectiveOverrun`], [`Error::NotPortable`] and [`Error::Wire`].
     fn exclusive_scan[T: Wire + Clone](value: T, combine: impl FnMut(T, T) -> T) -> Option<T>;
 
     /// Replaces each element by the result of an [`exclusive_scan`](Self::exclusive_scan) of the
     /// elements at its index. Those of the first worker stay as they are.
     ///
     /// # Errors
-    /// Those of [`broadcast_slice`](Self::broadcast_slice).
+    /// [`Error::PeerLost`] if a process of the job is lost; [`Error::CollectiveMismatch`] if
+    /// another worker calls another collective, or passes another length; [`Error::Deadline`] if
+    /// one does not come in time; [`Error::InHandler`] in a handler. In a job of several binaries
+    /// also [`Error::CollectiveOverrun`], [`Error::NotPortable`] and [`Error::Wire`].
     fn exclusive_scan_slice[T: Wire + Clone](values: &mut [T], combine: impl FnMut(T, T) -> T) -> ();
 }
 

@@ -58,7 +58,7 @@ impl Outgoing {
     /// message to this peer waits. Returns whether the message is sent.
     ///
     /// # Errors
-    /// Those of [`send`](Self::send).
+    /// The transport's error, unless the transport is full or the peer does not listen yet.
     pub(crate) fn try_send_with(
         &self,
         transport: &dyn Transport,

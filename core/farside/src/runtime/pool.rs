@@ -265,7 +265,10 @@ impl Worker {
     /// Runs the calls that are queued for the process's pool.
     ///
     /// # Errors
-    /// Those of [`progress`](Self::progress).
+    /// [`Error::CorruptRing`](crate::Error::CorruptRing) if a record cannot be run;
+    /// [`Error::HandlerPanicked`](crate::Error::HandlerPanicked);
+    /// [`Error::HandlerFailed`](crate::Error::HandlerFailed);
+    /// [`Error::NamedCallRefused`](crate::Error::NamedCallRefused).
     pub(crate) fn run_handed_over(&self) -> Result<()> {
         let process = self.process_handle();
         let pool = process.pool();

@@ -458,7 +458,7 @@ impl Process {
     /// whether the transport had room for it.
     ///
     /// # Errors
-    /// Those of [`send_call`](Self::send_call).
+    /// [`Error::PeerLost`](crate::Error::PeerLost), or the transport's error.
     pub(crate) fn send_frame(
         &self,
         to: ProcessId,

@@ -73,7 +73,8 @@ pub(crate) fn open_fabric(process: ProcessId, settings: &Settings, lookup: Looku
 /// Opens the transport over which this process reaches the others.
 ///
 /// # Errors
-/// Those of the transports.
+/// [`Error::Fabric`](crate::Error::Fabric) if shared memory or the fabric's endpoint cannot be
+/// opened, or a peer's address is invalid.
 pub(crate) fn open_route(
     process: ProcessId,
     settings: &Settings,

@@ -404,7 +404,10 @@ impl Worker {
     /// Runs a function on another worker: [`To::call`].
     ///
     /// # Errors
-    /// Those of [`To::call`].
+    /// [`Error::Full`], or [`Error::Deadline`] after a wait, if the receiver has no room;
+    /// [`Error::TooLarge`]; [`Error::UnknownWorker`]; [`Error::PeerLost`] if the receiver is lost;
+    /// [`Error::DifferentBinaries`] or [`Error::ForeignFunction`] if it cannot find the function;
+    /// [`Error::InHandler`] if a handler would have to wait.
     #[inline]
     #[track_caller]
     pub fn call<A: Wire, R: Outcome>(
@@ -419,7 +422,8 @@ impl Worker {
     /// Runs a function on another worker with a buffer: [`To::call_buffer`].
     ///
     /// # Errors
-    /// Those of [`To::call_buffer`].
+    /// [`Error::Full`], [`Error::Deadline`], [`Error::TooLarge`], [`Error::UnknownWorker`],
+    /// [`Error::PeerLost`], [`Error::DifferentBinaries`], [`Error::ForeignFunction`] or `InHandler`.
     #[track_caller]
     pub fn call_buffer<A: Wire, R: Outcome>(
         &self,
@@ -434,7 +438,8 @@ impl Worker {
     /// Runs a function on another worker and returns its pending result: [`To::call_return`].
     ///
     /// # Errors
-    /// Those of [`To::call_return`].
+    /// [`Error::Full`], [`Error::Deadline`], [`Error::TooLarge`], [`Error::UnknownWorker`],
+    /// [`Error::PeerLost`], [`Error::DifferentBinaries`], [`Error::ForeignFunction`] or `InHandler`.
     #[track_caller]
     pub fn call_return<A: Wire, R: Wire>(
         &self,
@@ -448,7 +453,8 @@ impl Worker {
     /// Runs a function on another worker that may answer later: [`To::call_with_reply`].
     ///
     /// # Errors
-    /// Those of [`To::call_with_reply`].
+    /// [`Error::Full`], [`Error::Deadline`], [`Error::TooLarge`], [`Error::UnknownWorker`],
+    /// [`Error::PeerLost`], [`Error::DifferentBinaries`], [`Error::ForeignFunction`] or `InHandler`.
     #[track_caller]
     pub fn call_with_reply<A: Wire, R: Wire>(
         &self,

@@ -200,7 +200,7 @@ impl<T: Send> Combining<T> {
     /// Posts an operation whose result the caller takes later, or waits for until a deadline.
     ///
     /// # Errors
-    /// Those of [`post`](Self::post).
+    /// With the operation: [`SyncError::Full`] if 1024 posted operations are unfinished.
     pub fn start<R, F>(&self, operation: F) -> Result<Ticket<R>>
     where
         R: Send + 'static,

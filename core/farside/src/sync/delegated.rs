@@ -148,7 +148,7 @@ impl<T> Delegated<T> {
     /// Submits an operation whose result the caller takes later, or waits for until a deadline.
     ///
     /// # Errors
-    /// Those of [`post`](Self::post).
+    /// With the operation: [`SyncError::Full`] if 1024 posted operations have not run.
     pub fn start<R, F>(&self, operation: F) -> Result<Ticket<R>>
     where
         R: Send + 'static,

@@ -92,7 +92,10 @@ impl LockManager {
     /// this, in the same order as other collectives.
     ///
     /// # Errors
-    /// Those of [`PerWorker::new`].
+    /// [`Error::PeerLost`] if a process of the job is lost; [`Error::CollectiveMismatch`] if
+    /// another worker calls another collective; [`Error::Deadline`] if one does not come in time;
+    /// [`Error::InHandler`] in a handler. In a job of several binaries also
+    /// [`Error::CollectiveOverrun`]. [`Error::TooLarge`] if there are 4,194,304 already.
     pub fn new(me: &Worker) -> Result<Self> {
         let parts = PerWorker::new(me, Part::default())?;
         let lose = move |me: &Worker, process: ProcessId| {
@@ -110,7 +113,10 @@ impl LockManager {
     /// [renewal](LockGuard::renew). All workers pass the same lease.
     ///
     /// # Errors
-    /// Those of [`new`](Self::new).
+    /// [`Error::PeerLost`] if a process of the job is lost; [`Error::CollectiveMismatch`] if
+    /// another worker calls another collective; [`Error::Deadline`] if one does not come in time;
+    /// [`Error::InHandler`] in a handler. In a job of several binaries also
+    /// [`Error::CollectiveOverrun`]. [`Error::TooLarge`] if there are 4,194,304 already.
     pub fn with_lease(me: &Worker, lease: Duration) -> Result<Self> {
         let lease_ns = u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX);
         Ok(Self { lease_ns: Some(lease_ns), ..Self::new(me)? })
@@ -167,9 +173,10 @@ impl<'w> Lock<'w> {
     /// [deadline](crate::Job::deadline). Handlers must not call it.
     ///
     /// # Errors
-    /// [`Error::Deadline`]; [`Error::PeerLost`] if the home is gone; [`SyncError::Full`] if too
-    /// many locks are held or waited for at this home (65 536 each); [`Error::InHandler`]; those of
-    /// [`Worker::call_with_reply`].
+    /// [`Error::Deadline`] if the lock does not become free in time; [`Error::PeerLost`] if the
+    /// home is lost; [`SyncError::Full`] if too many locks are taken or waited for at this home (65
+    /// 536 each); [`Error::Full`] if the home has no room for the call;
+    /// [`Error::DifferentBinaries`] if it runs another binary; [`Error::InHandler`] in a handler.
     #[track_caller]
     pub fn lock(&self) -> Result<LockGuard<'w>> {
         self.lock_for(self.worker.default_deadline())
@@ -178,7 +185,10 @@ impl<'w> Lock<'w> {
     /// Like [`lock`](Self::lock), but waits for at most `time`.
     ///
     /// # Errors
-    /// Those of [`lock`](Self::lock).
+    /// [`Error::Deadline`] if the lock does not become free in time; [`Error::PeerLost`] if the
+    /// home is lost; [`SyncError::Full`] if too many locks are taken or waited for at this home (65
+    /// 536 each); [`Error::Full`] if the home has no room for the call;
+    /// [`Error::DifferentBinaries`] if it runs another binary; [`Error::InHandler`] in a handler.
     #[track_caller]
     pub fn lock_for(&self, time: Duration) -> Result<LockGuard<'w>> {
         let me = self.worker;
@@ -219,7 +229,10 @@ impl<'w> Lock<'w> {
     /// call it.
     ///
     /// # Errors
-    /// [`SyncError::LockHeld`]; otherwise those of [`lock`](Self::lock).
+    /// [`SyncError::LockHeld`] if another worker has the lock; [`SyncError::Full`] if too many
+    /// locks are taken or waited for at this home (65 536 each); [`Error::PeerLost`] if the home is
+    /// lost; [`Error::Deadline`] if it does not answer in time; [`Error::DifferentBinaries`] if it
+    /// runs another binary; [`Error::InHandler`] in a handler.
     pub fn try_lock(&self) -> Result<LockGuard<'w>> {
         let me = self.worker;
         me.not_in_handler("waiting for the answer of a lock's home")?;
@@ -244,7 +257,9 @@ impl<'w> Lock<'w> {
     /// [lease](LockManager::with_lease) is over: another waiter must do that.
     ///
     /// # Errors
-    /// Those of [`Worker::call_with_reply`].
+    /// [`Error::PeerLost`] if the home is lost; [`Error::Full`] or [`Error::Deadline`] if it has no
+    /// room for the call; [`Error::TooLarge`]; [`Error::DifferentBinaries`] if it runs another
+    /// binary. Then `next` does not run.
     pub fn lock_then(&self, next: impl FnOnce(&Worker, Result<LockGuard<'_>>) + 'static) -> Result<()> {
         let (home, request) = (self.home_worker()?, self.request());
         let Self { manager, home: process, mode, .. } = *self;
@@ -267,7 +282,8 @@ impl<'w> Lock<'w> {
     /// when this returns. Handlers must not call it.
     ///
     /// # Errors
-    /// Those of a call and of waiting for its result.
+    /// [`Error::PeerLost`] if the home is lost; [`Error::Deadline`] if it does not answer in time;
+    /// [`Error::DifferentBinaries`] if it runs another binary; [`Error::InHandler`] in a handler.
     pub fn owner(&self) -> Result<Option<WorkerId>> {
         self.worker.not_in_handler("waiting for the answer of a lock's home")?;
         let asked = (self.manager.parts, self.name.clone());

@@ -159,7 +159,12 @@ impl Structures {
     /// collectives.
     ///
     /// # Errors
-    /// Those of [`PerWorker::new`].
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if a process of the job is lost;
+    /// [`Error::CollectiveMismatch`](crate::Error::CollectiveMismatch) if another worker calls
+    /// another collective; [`Error::Deadline`](crate::Error::Deadline) if one does not come in
+    /// time; [`Error::InHandler`](crate::Error::InHandler) in a handler. In a job of several
+    /// binaries also [`Error::CollectiveOverrun`](crate::Error::CollectiveOverrun).
+    /// [`Error::TooLarge`](crate::Error::TooLarge) if there are 4,194,304 already.
     pub fn new(me: &Worker) -> Result<Self> {
         let parts = PerWorker::new(me, Part::default())?;
         let lose = move |me: &Worker, process| {
@@ -181,8 +186,11 @@ impl Structures {
     /// it.
     ///
     /// # Errors
-    /// [`SyncError::NoStructure`], [`SyncError::OtherType`]; those of a call and of waiting for its
-    /// result.
+    /// [`SyncError::NoStructure`], [`SyncError::OtherType`];
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if the directory's process is lost;
+    /// [`Error::Deadline`](crate::Error::Deadline) if it does not answer in time;
+    /// [`Error::DifferentBinaries`](crate::Error::DifferentBinaries) if it runs another binary;
+    /// [`Error::InHandler`](crate::Error::InHandler) in a handler.
     pub fn find<T: 'static>(self, me: &Worker, name: &str) -> Result<Structure<T>> {
         let asked = (self.parts, name.to_owned());
         let listed =
@@ -205,7 +213,10 @@ impl Structures {
     ///
     /// # Errors
     /// [`SyncError::NoStructure`] if this worker has registered no structure of this name and type;
-    /// those of a call and of waiting for its result; [`SyncError::Poisoned`].
+    /// [`SyncError::Poisoned`]; [`Error::PeerLost`](crate::Error::PeerLost) if the directory's
+    /// process is lost; [`Error::Deadline`](crate::Error::Deadline) if it does not answer in time;
+    /// [`Error::DifferentBinaries`](crate::Error::DifferentBinaries) if it runs another binary;
+    /// [`Error::InHandler`](crate::Error::InHandler) in a handler.
     pub fn remove<T: 'static>(self, me: &Worker, name: &str) -> Result<T> {
         // Checked first, while the name is still listed.
         me.not_in_handler("taking a structure back")?;
@@ -239,8 +250,11 @@ impl<T: 'static> NewStructure<T> {
     /// operations run. When this returns, other workers can find it. Handlers must not call it.
     ///
     /// # Errors
-    /// [`SyncError::NameTaken`]; [`SyncError::Full`] if there are 65 536; those of a call and of
-    /// waiting for its result.
+    /// [`SyncError::NameTaken`]; [`SyncError::Full`] if there are 65 536;
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if the directory's process is lost;
+    /// [`Error::Deadline`](crate::Error::Deadline) if it does not answer in time;
+    /// [`Error::DifferentBinaries`](crate::Error::DifferentBinaries) if it runs another binary;
+    /// [`Error::InHandler`](crate::Error::InHandler) in a handler.
     pub fn register(self, me: &Worker, name: &str) -> Result<Structure<T>> {
         me.not_in_handler("registering a structure")?;
         let Self { structures, owned } = self;
@@ -286,7 +300,10 @@ impl<T: 'static> Structure<T> {
     /// # Errors
     /// [`SyncError::NoOperation`]; [`SyncError::NoStructure`] if it was removed;
     /// [`SyncError::Poisoned`]; [`SyncError::Busy`] while its owner [works on it](Self::with);
-    /// those of a call and of waiting for its result.
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if the owner is lost;
+    /// [`Error::Deadline`](crate::Error::Deadline) if it does not answer in time;
+    /// [`Error::DifferentBinaries`](crate::Error::DifferentBinaries) if it runs another binary;
+    /// [`Error::InHandler`](crate::Error::InHandler) in a handler.
     pub fn run<A: Wire + 'static, R: Wire + 'static>(
         self,
         me: &Worker,
@@ -301,7 +318,10 @@ impl<T: 'static> Structure<T> {
     /// it, and use [`Pending::then`].
     ///
     /// # Errors
-    /// Those of a call.
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if the owner is lost;
+    /// [`Error::Full`](crate::Error::Full) or [`Error::Deadline`](crate::Error::Deadline) if it has
+    /// no room for the call; [`Error::TooLarge`](crate::Error::TooLarge);
+    /// [`Error::DifferentBinaries`](crate::Error::DifferentBinaries) if it runs another binary.
     pub fn start<A: Wire + 'static, R: Wire + 'static>(
         self,
         me: &Worker,
@@ -328,7 +348,7 @@ impl<T: 'static> Structure<T> {
     /// Like [`with`](Self::with), but also works on a poisoned structure, and clears the poison.
     ///
     /// # Errors
-    /// Those of [`with`](Self::with), except [`SyncError::Poisoned`].
+    /// [`SyncError::NoStructure`] if this worker is not its owner; [`SyncError::Busy`].
     ///
     /// # Panics
     /// If `work` panics.

@@ -17,13 +17,19 @@ extension! {
     /// *Completion*, cost: as [`GlobalPtr::put`](crate::GlobalPtr::put), and a copy.
     ///
     /// # Errors
-    /// Those of [`GlobalPtr::put`](crate::GlobalPtr::put).
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale or read-only
+    /// address, or one out of range; [`Error::PeerLost`] if the owner is lost; [`Error::Fabric`] if
+    /// it does not answer in time, or the transport fails; [`Error::InHandler`] if a handler would
+    /// have to wait for it.
     fn put_bytes(&self, address: GlobalAddress, data: &[u8]) -> Result<()>;
 
     /// Reads bytes until `data` is full.
     ///
     /// # Errors
-    /// Those of [`GlobalPtr::put`](crate::GlobalPtr::put). What is in `data` then is unspecified.
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null or stale address,
+    /// or one out of range; [`Error::PeerLost`] if the owner is lost; [`Error::Fabric`] if it does
+    /// not answer in time, or the transport fails; [`Error::InHandler`] if a handler would have to
+    /// wait for it. The contents of `data` are unspecified then.
     fn get_bytes(&self, address: GlobalAddress, data: &mut [u8]) -> Result<()>;
 
     /// Returns whether accesses to an address are this worker's own loads and stores. They are for
@@ -31,7 +37,9 @@ extension! {
     /// [Registered](crate::RegisterMemory::register) memory of other processes is not mapped.
     ///
     /// # Errors
-    /// Those of [`GlobalPtr::put`](crate::GlobalPtr::put), but for [`Error::InHandler`].
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null or stale address,
+    /// or one out of range; [`Error::PeerLost`] if the owner is lost; [`Error::Fabric`] if it does
+    /// not answer in time, or the transport fails.
     fn is_mapped(&self, address: GlobalAddress) -> Result<bool>;
 
     /// Returns where a byte lies in this process, or `None` if it is not this process's own.

@@ -49,10 +49,15 @@ extension! {
     /// Seeds: `put_signal` of OpenSHMEM; the notified flags of rpipe.
     ///
     /// # Errors
-    /// Those of [`GlobalPtr::put`], for either address; [`AddressFault::InsideOfData`]. No signal
-    /// is given then. If the signal's address is at fault, nothing is written, with one exception:
-    /// [registered](crate::RegisterMemory::register) memory that cannot take a signal, since it is
-    /// read-only or begins where no word is aligned.
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale, misaligned
+    /// or read-only address, one out of range, or a signal inside the data;
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if an owner is lost;
+    /// [`Error::Deadline`](crate::Error::Deadline) or [`Error::Fabric`](crate::Error::Fabric) if it
+    /// does not answer in time, or the transport fails;
+    /// [`Error::InHandler`](crate::Error::InHandler) if a handler would have to wait for it. No
+    /// signal is given then. If the signal's address is at fault, nothing is written, with one
+    /// exception: [registered](crate::RegisterMemory::register) memory that cannot take a signal,
+    /// since it is read-only or begins where no word is aligned.
     fn put_signal(&self, address: GlobalAddress, data: &[u8], signal: GlobalPtr<u64>, what: Signal) -> Result<()>;
 
     /// Writes bytes and then `new` into a word, unless the word holds another value than
@@ -79,8 +84,13 @@ extension! {
     /// in the same way.
     ///
     /// # Errors
-    /// Those of [`put_signal`](Self::put_signal). After [`Error::Deadline`](crate::Error::Deadline)
-    /// the word may still be changed later.
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale, misaligned
+    /// or read-only address, one out of range, or a word inside the data;
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if an owner is lost;
+    /// [`Error::Deadline`](crate::Error::Deadline) or [`Error::Fabric`](crate::Error::Fabric) if it
+    /// does not answer in time, or the transport fails;
+    /// [`Error::InHandler`](crate::Error::InHandler) if a handler would have to wait for it. After
+    /// a deadline the word may still be changed later.
     fn put_compare_swap(
         &self,
         address: GlobalAddress,
@@ -94,38 +104,68 @@ extension! {
     /// Waits at most for the job's deadline.
     ///
     /// # Errors
-    /// Those of [`Until::wait`].
+    /// [`Error::Deadline`](crate::Error::Deadline) if the conditions do not hold in time;
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if a word's owner or a signalling process is
+    /// lost; [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale or
+    /// misaligned address, or one out of range; [`Error::Fabric`](crate::Error::Fabric) if an owner
+    /// does not answer, or the transport fails; [`Error::InHandler`](crate::Error::InHandler) in a
+    /// handler.
     fn wait_all [W: Word](&self, conditions: &[Until<W>]) -> Result<Vec<W>>;
 
     /// As [`wait_all`](Self::wait_all), for at most this long.
     ///
     /// # Errors
-    /// Those of [`Until::wait`].
+    /// [`Error::Deadline`](crate::Error::Deadline) if the conditions do not hold in time;
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if a word's owner or a signalling process is
+    /// lost; [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale or
+    /// misaligned address, or one out of range; [`Error::Fabric`](crate::Error::Fabric) if an owner
+    /// does not answer, or the transport fails; [`Error::InHandler`](crate::Error::InHandler) in a
+    /// handler.
     fn wait_all_for [W: Word](&self, conditions: &[Until<W>], time: Duration) -> Result<Vec<W>>;
 
     /// Waits until one of them holds. Returns its index (the first one, if several hold) and the
     /// value of its word, or `None` if the list is empty. Waits at most for the job's deadline.
     ///
     /// # Errors
-    /// Those of [`Until::wait`].
+    /// [`Error::Deadline`](crate::Error::Deadline) if the conditions do not hold in time;
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if a word's owner or a signalling process is
+    /// lost; [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale or
+    /// misaligned address, or one out of range; [`Error::Fabric`](crate::Error::Fabric) if an owner
+    /// does not answer, or the transport fails; [`Error::InHandler`](crate::Error::InHandler) in a
+    /// handler.
     fn wait_any [W: Word](&self, conditions: &[Until<W>]) -> Result<Option<(usize, W)>>;
 
     /// As [`wait_any`](Self::wait_any), for at most this long.
     ///
     /// # Errors
-    /// Those of [`Until::wait`].
+    /// [`Error::Deadline`](crate::Error::Deadline) if the conditions do not hold in time;
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if a word's owner or a signalling process is
+    /// lost; [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale or
+    /// misaligned address, or one out of range; [`Error::Fabric`](crate::Error::Fabric) if an owner
+    /// does not answer, or the transport fails; [`Error::InHandler`](crate::Error::InHandler) in a
+    /// handler.
     fn wait_any_for [W: Word](&self, conditions: &[Until<W>], time: Duration) -> Result<Option<(usize, W)>>;
 
     /// Waits until at least one of them holds. Returns the indices of all that hold, with the
     /// values of their words. Waits at most for the job's deadline.
     ///
     /// # Errors
-    /// Those of [`Until::wait`].
+    /// [`Error::Deadline`](crate::Error::Deadline) if the conditions do not hold in time;
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if a word's owner or a signalling process is
+    /// lost; [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale or
+    /// misaligned address, or one out of range; [`Error::Fabric`](crate::Error::Fabric) if an owner
+    /// does not answer, or the transport fails; [`Error::InHandler`](crate::Error::InHandler) in a
+    /// handler.
     fn wait_some [W: Word](&self, conditions: &[Until<W>]) -> Result<Vec<(usize, W)>>;
 
     /// As [`wait_some`](Self::wait_some), for at most this long.
     ///
     /// # Errors
-    /// Those of [`Until::wait`].
+    /// [`Error::Deadline`](crate::Error::Deadline) if the conditions do not hold in time;
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if a word's owner or a signalling process is
+    /// lost; [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale or
+    /// misaligned address, or one out of range; [`Error::Fabric`](crate::Error::Fabric) if an owner
+    /// does not answer, or the transport fails; [`Error::InHandler`](crate::Error::InHandler) in a
+    /// handler.
     fn wait_some_for [W: Word](&self, conditions: &[Until<W>], time: Duration) -> Result<Vec<(usize, W)>>;
 }

@@ -20,7 +20,16 @@ extension! {
     /// [`global_array_as`](Self::global_array_as) with [`Distribution::BLOCK`].
     ///
     /// # Errors
-    /// Those of [`global_array_as`](Self::global_array_as).
+    /// The same at all workers: [`MemoryError::Refused`](crate::memory::MemoryError::Refused) if a
+    /// process has no memory left,
+    /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress), [`ObjectError::TooLong`],
+    /// [`ObjectError::Unequal`]. Memory that other processes got is freed then. After an error of
+    /// the collective the memory is kept until the job ends:
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if a process of the job is lost;
+    /// [`Error::CollectiveMismatch`](crate::Error::CollectiveMismatch) if another worker calls
+    /// another collective; [`Error::Deadline`](crate::Error::Deadline) if one does not come in
+    /// time; [`Error::InHandler`](crate::Error::InHandler) in a handler. In a job of several
+    /// binaries also [`Error::CollectiveOverrun`](crate::Error::CollectiveOverrun).
     fn global_array [T: Pod](&self, length: usize) -> Result<GlobalArray<T>>;
 
     /// Makes an array of `length` values, zero at first. All workers call this, in the same order
@@ -30,7 +39,16 @@ extension! {
     /// *Cost*: that of [`symmetric`](Self::symmetric).
     ///
     /// # Errors
-    /// Those of [`symmetric`](Self::symmetric).
+    /// The same at all workers: [`MemoryError::Refused`](crate::memory::MemoryError::Refused) if a
+    /// process has no memory left,
+    /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress), [`ObjectError::TooLong`],
+    /// [`ObjectError::Unequal`]. Memory that other processes got is freed then. After an error of
+    /// the collective the memory is kept until the job ends:
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if a process of the job is lost;
+    /// [`Error::CollectiveMismatch`](crate::Error::CollectiveMismatch) if another worker calls
+    /// another collective; [`Error::Deadline`](crate::Error::Deadline) if one does not come in
+    /// time; [`Error::InHandler`](crate::Error::InHandler) in a handler. In a job of several
+    /// binaries also [`Error::CollectiveOverrun`](crate::Error::CollectiveOverrun).
     fn global_array_as [T: Pod](&self, length: usize, distribution: Distribution) -> Result<GlobalArray<T>>;
 
     /// Allocates memory for `length` values in every process, zero at first. All workers call this,
@@ -47,8 +65,13 @@ extension! {
     /// The same at all workers: [`MemoryError::Refused`](crate::memory::MemoryError::Refused) if a
     /// process has no memory left,
     /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress), [`ObjectError::TooLong`],
-    /// [`ObjectError::Unequal`]. Memory that other processes got is freed then. Also those of
-    /// [`barrier`](Worker::barrier), after which memory is kept until the job ends.
+    /// [`ObjectError::Unequal`]. Memory that other processes got is freed then. After an error of
+    /// the collective the memory is kept until the job ends:
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if a process of the job is lost;
+    /// [`Error::CollectiveMismatch`](crate::Error::CollectiveMismatch) if another worker calls
+    /// another collective; [`Error::Deadline`](crate::Error::Deadline) if one does not come in
+    /// time; [`Error::InHandler`](crate::Error::InHandler) in a handler. In a job of several
+    /// binaries also [`Error::CollectiveOverrun`](crate::Error::CollectiveOverrun).
     fn symmetric [T: Pod](&self, length: usize) -> Result<Symmetric<T>>;
 
     /// Makes a byte space of `slices` slices of `slice_bytes` bytes each, in as many processes from
@@ -61,8 +84,16 @@ extension! {
     ///
     /// # Errors
     /// [`ObjectError::TooManySlices`] if there are too few processes from `first` on (ACP ends the
-    /// program then); [`ObjectError::TooLong`] if a slice has 256 GiB or more; those of
-    /// [`symmetric`](Self::symmetric).
+    /// program then); [`ObjectError::TooLong`] if a slice has 256 GiB or more. The same at all
+    /// workers: [`MemoryError::Refused`](crate::memory::MemoryError::Refused) if a process has no
+    /// memory left, [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress),
+    /// [`ObjectError::TooLong`], [`ObjectError::Unequal`]. Memory that other processes got is freed
+    /// then. After an error of the collective the memory is kept until the job ends:
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if a process of the job is lost;
+    /// [`Error::CollectiveMismatch`](crate::Error::CollectiveMismatch) if another worker calls
+    /// another collective; [`Error::Deadline`](crate::Error::Deadline) if one does not come in
+    /// time; [`Error::InHandler`](crate::Error::InHandler) in a handler. In a job of several
+    /// binaries also [`Error::CollectiveOverrun`](crate::Error::CollectiveOverrun).
     fn byte_space(&self, first: ProcessId, slices: u32, slice_bytes: u64) -> Result<ByteSpace>;
 
     /// Allocates room for `length` values in one process, or near one of its workers. The handle is
@@ -91,7 +122,14 @@ extension! {
     /// *Cost*: that of [`allocate_at`](Worker::allocate_at).
     ///
     /// # Errors
-    /// Those of [`allocate_at`](Worker::allocate_at) and of [`RemoteMemory::address`].
+    /// [`MemoryError::Refused`](crate::memory::MemoryError::Refused) with the reason;
+    /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress) if the owner has too many
+    /// regions; [`Error::PeerLost`](crate::Error::PeerLost) if the owner is lost;
+    /// [`Error::Deadline`](crate::Error::Deadline) if it does not answer in time, after which
+    /// memory that arrives late is released;
+    /// [`Error::UnknownProcess`](crate::Error::UnknownProcess),
+    /// [`Error::UnknownWorker`](crate::Error::UnknownWorker);
+    /// [`Error::InHandler`](crate::Error::InHandler) in a handler.
     fn allocate_array [T: Pod](
         &self,
         place: impl Into<Place>,

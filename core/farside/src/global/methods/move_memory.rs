@@ -51,12 +51,12 @@ extension! {
     /// ACP's `acp_copy`.
     ///
     /// # Errors
-    /// [`GlobalError::Address`](crate::global::GlobalError::Address) and [`Error::PeerLost`] as for
-    /// [`GlobalPtr::put`]. [`GlobalError::Movement`](crate::global::GlobalError::Movement) with
-    /// `Overlap` if the two places have bytes in common, `Foreign` and `NeverStarted` for the
-    /// handle in `order`, and `TooMany`. [`Error::Deadline`] if 256 operations of this worker are
-    /// open and none ends ([`Error::InHandler`] in a handler). Nothing was started then. Later
-    /// failures are reported when the operation is completed.
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null or stale address,
+    /// or one out of range; [`Error::PeerLost`] if an owner is lost;
+    /// [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `Overlap`, `TooMany`,
+    /// or, for the handle in `order`, `Foreign` or `NeverStarted`; [`Error::Deadline`], or
+    /// [`Error::InHandler`] in a handler, if 256 operations of this worker are open and none ends.
+    /// Nothing was started then. Later failures are reported when the operation is completed.
     fn copy(&self, target: GlobalAddress, source: GlobalAddress, bytes: u64, order: Order) -> Result<Handle>;
 
     /// Starts a put of a few bytes, which the call copies.
@@ -67,9 +67,12 @@ extension! {
     /// and waits there.
     ///
     /// # Errors
-    /// Those of [`copy`](Self::copy);
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null or stale address,
+    /// or one out of range; [`Error::PeerLost`] if its owner is lost;
     /// [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `TooLong` for more than
-    /// 64 bytes.
+    /// 64 bytes, `TooMany`, or, for the handle in `order`, `Foreign` or `NeverStarted`;
+    /// [`Error::Deadline`], or [`Error::InHandler`] in a handler, if 256 operations of this worker
+    /// are open and none ends.
     fn start_put(&self, target: GlobalAddress, data: &[u8], order: Order) -> Result<Handle>;
 
     /// Starts a put of the bytes of a buffer, which is handed over and returned when they are
@@ -80,7 +83,11 @@ extension! {
     /// the bytes for them.
     ///
     /// # Errors
-    /// Those of [`copy`](Self::copy), with the buffer.
+    /// With the buffer: [`GlobalError::Address`](crate::global::GlobalError::Address) for a null or
+    /// stale address, or one out of range; [`Error::PeerLost`] if its owner is lost;
+    /// [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `TooMany`, or, for the
+    /// handle in `order`, `Foreign` or `NeverStarted`; [`Error::Deadline`], or [`Error::InHandler`]
+    /// in a handler, if 256 operations of this worker are open and none ends.
     fn start_put_owned(
         &self,
         target: GlobalAddress,
@@ -96,7 +103,11 @@ extension! {
     /// copied into it.
     ///
     /// # Errors
-    /// Those of [`copy`](Self::copy), with the buffer.
+    /// With the buffer: [`GlobalError::Address`](crate::global::GlobalError::Address) for a null or
+    /// stale address, or one out of range; [`Error::PeerLost`] if its owner is lost;
+    /// [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `TooMany`, or, for the
+    /// handle in `order`, `Foreign` or `NeverStarted`; [`Error::Deadline`], or [`Error::InHandler`]
+    /// in a handler, if 256 operations of this worker are open and none ends.
     fn start_get(
         &self,
         source: GlobalAddress,
@@ -111,7 +122,11 @@ extension! {
     /// waited for.
     ///
     /// # Errors
-    /// Those of [`copy`](Self::copy).
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale or
+    /// misaligned address, or one out of range; [`Error::PeerLost`] if its owner is lost;
+    /// [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `TooMany`, or, for the
+    /// handle in `order`, `Foreign` or `NeverStarted`; [`Error::Deadline`], or [`Error::InHandler`]
+    /// in a handler, if 256 operations of this worker are open and none ends.
     fn start_change [W: Unsigned](
         &self,
         word: GlobalPtr<W>,
@@ -124,9 +139,12 @@ extension! {
     /// ACP's atomics.
     ///
     /// # Errors
-    /// Those of [`copy`](Self::copy), for both places;
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale or
+    /// misaligned address, or one out of range; [`Error::PeerLost`] if an owner is lost;
     /// [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `NotOwn` if `old` is of
-    /// another process.
+    /// another process, `TooMany`, or, for the handle in `order`, `Foreign` or `NeverStarted`;
+    /// [`Error::Deadline`], or [`Error::InHandler`] in a handler, if 256 operations of this worker
+    /// are open and none ends.
     fn change_into [W: Unsigned](
         &self,
         old: GlobalPtr<W>,
@@ -170,9 +188,14 @@ extension! {
     /// This process's service thread does so while the worker computes.
     ///
     /// # Errors
-    /// Those of [`copy`](Self::copy) and [`put_signal`](crate::AwaitSignals::put_signal), with the
-    /// buffer. Nothing was started then. If it fails later, the signal was not given, unless the
-    /// answer was lost with the process or did not arrive in time.
+    /// With the buffer: [`GlobalError::Address`](crate::global::GlobalError::Address) for a null or
+    /// stale address, one out of range, or a signal that is misaligned or inside the data;
+    /// [`Error::PeerLost`] if an owner is lost;
+    /// [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `TooMany`, or, for the
+    /// handle in `order`, `Foreign` or `NeverStarted`; [`Error::Deadline`], or [`Error::InHandler`]
+    /// in a handler, if 256 operations of this worker are open and none ends. If the operation
+    /// fails later, the signal was not given, unless the answer was lost with the process or did
+    /// not arrive in time.
     fn start_put_signal(
         &self,
         address: GlobalAddress,
@@ -191,16 +214,18 @@ extension! {
     ///
     /// # Errors
     /// [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `Failed` or
-    /// `NotStarted`, for the first of them that has failed and was not reported before; the next
-    /// call reports the next one. [`GlobalError::Movement`](crate::global::GlobalError::Movement)
-    /// with `Foreign` or `NeverStarted`. [`Error::Deadline`], after which the operations continue.
-    /// [`Error::InHandler`].
+    /// `NotStarted` for the first of the operations that failed and was not reported, the next one
+    /// at the next call; or with `Foreign` or `NeverStarted` for a wrong handle.
+    /// [`Error::Deadline`], after which the operations continue; [`Error::InHandler`] in a handler.
     fn complete(&self, handle: Handle) -> Result<()>;
 
     /// As [`complete`](Self::complete), for at most `time`.
     ///
     /// # Errors
-    /// Those of [`complete`](Self::complete).
+    /// [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `Failed` or
+    /// `NotStarted` for the first of the operations that failed and was not reported, the next one
+    /// at the next call; or with `Foreign` or `NeverStarted` for a wrong handle.
+    /// [`Error::Deadline`], after which the operations continue; [`Error::InHandler`] in a handler.
     fn complete_within(&self, handle: Handle, time: Duration) -> Result<()>;
 
     /// Waits until one of some operations has ended, whether or not those before it have, and
@@ -211,22 +236,27 @@ extension! {
     ///
     /// # Errors
     /// [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `Foreign` or
-    /// `NeverStarted`; [`Error::Deadline`], at once if there are no handles; [`Error::InHandler`].
+    /// `NeverStarted` for a wrong handle; [`Error::Deadline`] if none ends in time, and at once if
+    /// there are no handles; [`Error::InHandler`] in a handler.
     fn complete_any(&self, handles: &[Handle], time: Duration) -> Result<usize>;
 
     /// Waits until at least one of some operations has ended, and returns the indices of the
     /// handles of all that have. Waits for at most `time`.
     ///
     /// # Errors
-    /// Those of [`complete_any`](Self::complete_any). Without handles, it returns an empty list at
-    /// once.
+    /// [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `Foreign` or
+    /// `NeverStarted` for a wrong handle; [`Error::Deadline`] if none ends in time;
+    /// [`Error::InHandler`] in a handler. Without handles, it returns an empty list at once.
     fn complete_some(&self, handles: &[Handle], time: Duration) -> Result<Vec<usize>>;
 
     /// Waits until all of some operations have ended, whether or not those between them have. Waits
     /// for at most `time`.
     ///
     /// # Errors
-    /// As [`complete`](Self::complete), for these operations alone.
+    /// [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `Failed` or
+    /// `NotStarted` for the first of these operations that failed and was not reported, the next
+    /// one at the next call; or with `Foreign` or `NeverStarted` for a wrong handle.
+    /// [`Error::Deadline`], after which the operations continue; [`Error::InHandler`] in a handler.
     fn complete_all(&self, handles: &[Handle], time: Duration) -> Result<()>;
 
     /// Returns a future of the end of an operation and of all before it.
@@ -254,7 +284,10 @@ extension! {
     /// OpenSHMEM's `quiet`, for one process.
     ///
     /// # Errors
-    /// As [`complete`](Self::complete), for these operations alone.
+    /// [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `Failed` or
+    /// `NotStarted` for the first of these operations that failed and was not reported, the next
+    /// one at the next call. [`Error::Deadline`], after which the operations continue;
+    /// [`Error::InHandler`] in a handler.
     fn flush_peer(&self, peer: ProcessId) -> Result<()>;
 
     /// Waits until all operations of this worker have ended. Waits at most for the job's deadline.
@@ -262,7 +295,10 @@ extension! {
     /// OpenSHMEM's `quiet`, UPC's `upc_fence`.
     ///
     /// # Errors
-    /// As [`complete`](Self::complete).
+    /// [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `Failed` or
+    /// `NotStarted` for the first of the operations that failed and was not reported, the next one
+    /// at the next call. [`Error::Deadline`], after which the operations continue;
+    /// [`Error::InHandler`] in a handler.
     fn flush_all(&self) -> Result<()>;
 
     /// Orders operations on the memory of a process: those that this worker starts from now on

@@ -51,15 +51,17 @@ extension! {
     ///
     /// # Errors
     /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress) if the process has too
-    /// many regions. [`Error::Fabric`] for a vector without bytes, and if libfabric registers no
-    /// more. Nothing stays registered then.
+    /// many regions; [`Error::Fabric`] if the memory has no bytes, or libfabric registers no more.
+    /// Nothing stays registered then.
     fn register [T: Pod + Send](&self, values: Vec<T>) -> Result<Segment<T>>;
 
     /// As [`register`](Self::register), for other workers to read only. This process reads the
     /// values as a slice.
     ///
     /// # Errors
-    /// Those of [`register`](Self::register).
+    /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress) if the process has too
+    /// many regions; [`Error::Fabric`] if the memory has no bytes, or libfabric registers no more.
+    /// Nothing stays registered then.
     fn register_read_only [T: Pod + Send](&self, values: Vec<T>) -> Result<ReadOnlySegment<T>>;
 
     /// Gives borrowed memory (a slice of the heap, the stack, anywhere) a global address, for other
@@ -88,13 +90,19 @@ extension! {
     /// be taken back [within a time](Segment::deregister_within) or later.
     ///
     /// # Errors
-    /// Those of [`register`](Self::register), before `body` runs; [`Error::InHandler`].
+    /// Before `body` runs: [`Error::InHandler`] in a handler;
+    /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress) if the process has too
+    /// many regions; [`Error::Fabric`] if the memory has no bytes, or libfabric registers no more.
+    /// Nothing stays registered then.
     fn lend [T: Pod, R](&self, values: &mut [T], body: impl FnOnce(&LentSegment<'_, T>) -> R) -> Result<R>;
 
     /// As [`lend`](Self::lend), for other workers to read only: `body` gets the address.
     ///
     /// # Errors
-    /// Those of [`lend`](Self::lend).
+    /// Before `body` runs: [`Error::InHandler`] in a handler;
+    /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress) if the process has too
+    /// many regions; [`Error::Fabric`] if the memory has no bytes, or libfabric registers no more.
+    /// Nothing stays registered then.
     fn lend_read_only [T: Pod, R](&self, values: &[T], body: impl FnOnce(GlobalSlice<T>) -> R) -> Result<R>;
 
     /// As [`allocate`](Worker::allocate), on another NUMA node or on pages that the program
@@ -117,9 +125,9 @@ extension! {
     /// which takes a second.
     ///
     /// # Errors
-    /// [`Error::Fabric`] with `Memory` and `NoPages` if the machine has too few of the chosen
-    /// pages; [`MemoryError::Refused`](crate::memory::MemoryError::Refused) with `NoSuchNode`;
-    /// those of [`allocate`](Worker::allocate).
+    /// [`Error::Fabric`] with `Memory` if the machine has no memory left, or too few of the chosen
+    /// pages (`NoPages`); [`MemoryError::Refused`](crate::memory::MemoryError::Refused) with
+    /// `NoSuchNode`.
     fn allocate_with(&self, bytes: usize, options: AllocateOptions) -> Result<Registered>;
 
     /// Returns the global address of a buffer, valid while the buffer exists. When it is dropped,

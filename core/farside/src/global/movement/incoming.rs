@@ -47,9 +47,10 @@ impl<T: OperationValue> Incoming<T> {
     /// result.
     ///
     /// # Errors
-    /// Those of [`Worker::complete`](crate::MoveMemory::complete), for this operation alone;
-    /// [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `Told` if its failure
-    /// was returned before.
+    /// [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `Failed` or
+    /// `NotStarted` if the operation failed, or with `AlreadyReported` if that was returned before.
+    /// [`Error::Deadline`](crate::Error::Deadline), after which the operation continues;
+    /// [`Error::InHandler`](crate::Error::InHandler) in a handler.
     pub fn take(self, me: &Worker) -> Result<T> {
         let brought = match self.content {
             Content::Here(brought) => Some(brought),

@@ -127,7 +127,11 @@ impl<T: Pod> GlobalArray<T> {
     /// Reads the value at an index.
     ///
     /// # Errors
-    /// [`ObjectError::Outside`], and those of [`GlobalPtr::put`].
+    /// [`ObjectError::Outside`]; [`GlobalError::Address`](crate::global::GlobalError::Address) for
+    /// a null, stale or misaligned address, or one out of range;
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if the owner is lost;
+    /// [`Error::Fabric`](crate::Error::Fabric) if it does not answer in time, or the transport
+    /// fails; [`Error::InHandler`](crate::Error::InHandler) if a handler would have to wait for it.
     #[inline]
     #[track_caller]
     pub fn get(&self, me: &Worker, index: usize) -> Result<T> {
@@ -137,7 +141,11 @@ impl<T: Pod> GlobalArray<T> {
     /// Writes the value at an index.
     ///
     /// # Errors
-    /// Those of [`get`](Self::get).
+    /// [`ObjectError::Outside`]; [`GlobalError::Address`](crate::global::GlobalError::Address) for
+    /// a null, stale, misaligned or read-only address, or one out of range;
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if the owner is lost;
+    /// [`Error::Fabric`](crate::Error::Fabric) if it does not answer in time, or the transport
+    /// fails; [`Error::InHandler`](crate::Error::InHandler) if a handler would have to wait for it.
     #[inline]
     #[track_caller]
     pub fn put(&self, me: &Worker, index: usize, value: T) -> Result<()> {
@@ -197,7 +205,12 @@ impl<T: Pod> GlobalArray<T> {
     /// Frees the memory. All workers call this, and the memory is freed when all have done so.
     ///
     /// # Errors
-    /// Those of [`Worker::barrier`]. The memory is kept until the job ends then.
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if a process of the job is lost;
+    /// [`Error::CollectiveMismatch`](crate::Error::CollectiveMismatch) if another worker calls
+    /// another collective; [`Error::Deadline`](crate::Error::Deadline) if one does not come in
+    /// time; [`Error::InHandler`](crate::Error::InHandler) in a handler. In a job of several
+    /// binaries also [`Error::CollectiveOverrun`](crate::Error::CollectiveOverrun). The memory is
+    /// then kept until the job ends.
     #[track_caller]
     pub fn free(self, me: &Worker) -> Result<()> {
         self.spread.free(me)

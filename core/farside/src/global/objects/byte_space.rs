@@ -84,8 +84,11 @@ impl ByteSpace {
     /// *Cost*: one get from each slice that the range touches.
     ///
     /// # Errors
-    /// Those of [`GlobalPtr::put`](crate::GlobalPtr::put). The contents of `data` are unspecified
-    /// then.
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null or stale address,
+    /// or one out of range; [`Error::PeerLost`](crate::Error::PeerLost) if the owner is lost;
+    /// [`Error::Fabric`](crate::Error::Fabric) if it does not answer in time, or the transport
+    /// fails; [`Error::InHandler`](crate::Error::InHandler) if a handler would have to wait for it.
+    /// The contents of `data` are unspecified then.
     #[track_caller]
     pub fn read_at(&self, me: &Worker, offset: u64, data: &mut [u8]) -> Result<usize> {
         let length = self.length_inside(offset, data.len());
@@ -102,7 +105,11 @@ impl ByteSpace {
     /// slice that the range touches.
     ///
     /// # Errors
-    /// Those of [`GlobalPtr::put`](crate::GlobalPtr::put). Some slices may have been written then.
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale or read-only
+    /// address, or one out of range; [`Error::PeerLost`](crate::Error::PeerLost) if the owner is
+    /// lost; [`Error::Fabric`](crate::Error::Fabric) if it does not answer in time, or the
+    /// transport fails; [`Error::InHandler`](crate::Error::InHandler) if a handler would have to
+    /// wait for it. Some slices may have been written then.
     #[track_caller]
     pub fn write_at(&self, me: &Worker, offset: u64, data: &[u8]) -> Result<usize> {
         let length = self.length_inside(offset, data.len());
@@ -115,8 +122,11 @@ impl ByteSpace {
     /// Reads from an offset on, until `data` is full.
     ///
     /// # Errors
-    /// [`ObjectError::OutsideSpace`] if the space ends before `data` is full; those of
-    /// [`read_at`](Self::read_at).
+    /// [`ObjectError::OutsideSpace`] if the space ends before `data` is full.
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null or stale address,
+    /// or one out of range; [`Error::PeerLost`](crate::Error::PeerLost) if the owner is lost;
+    /// [`Error::Fabric`](crate::Error::Fabric) if it does not answer in time, or the transport
+    /// fails; [`Error::InHandler`](crate::Error::InHandler) if a handler would have to wait for it.
     #[track_caller]
     pub fn read_exact_at(&self, me: &Worker, offset: u64, data: &mut [u8]) -> Result<()> {
         self.check(offset, data.len())?;
@@ -126,8 +136,12 @@ impl ByteSpace {
     /// Writes all of the data from an offset on.
     ///
     /// # Errors
-    /// [`ObjectError::OutsideSpace`] if the data does not fit; nothing was written then. Those of
-    /// [`write_at`](Self::write_at).
+    /// [`ObjectError::OutsideSpace`] if the data does not fit; nothing was written then.
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale or read-only
+    /// address, or one out of range; [`Error::PeerLost`](crate::Error::PeerLost) if the owner is
+    /// lost; [`Error::Fabric`](crate::Error::Fabric) if it does not answer in time, or the
+    /// transport fails; [`Error::InHandler`](crate::Error::InHandler) if a handler would have to
+    /// wait for it. Some slices may have been written then.
     #[track_caller]
     pub fn write_all_at(&self, me: &Worker, offset: u64, data: &[u8]) -> Result<()> {
         self.check(offset, data.len())?;
@@ -137,7 +151,12 @@ impl ByteSpace {
     /// Releases the memory. All workers call this, and it is released once all have called.
     ///
     /// # Errors
-    /// Those of [`Worker::barrier`]; the memory is then kept until the job ends.
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if a process of the job is lost;
+    /// [`Error::CollectiveMismatch`](crate::Error::CollectiveMismatch) if another worker calls
+    /// another collective; [`Error::Deadline`](crate::Error::Deadline) if one does not come in
+    /// time; [`Error::InHandler`](crate::Error::InHandler) in a handler. In a job of several
+    /// binaries also [`Error::CollectiveOverrun`](crate::Error::CollectiveOverrun). The memory is
+    /// then kept until the job ends.
     #[track_caller]
     pub fn free(self, me: &Worker) -> Result<()> {
         self.spread.free(me)

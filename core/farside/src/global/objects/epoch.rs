@@ -29,9 +29,13 @@ impl Worker {
     /// *Cost*: two [barriers](Self::barrier).
     ///
     /// # Errors
-    /// Those of [`barrier`](Self::barrier). If the first barrier fails, `look` is not called; if
-    /// the second fails, its result is dropped. Other workers may have passed the barriers all the
-    /// same, and may still be reading.
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if a process of the job is lost;
+    /// [`Error::CollectiveMismatch`](crate::Error::CollectiveMismatch) if another worker calls
+    /// another collective; [`Error::Deadline`](crate::Error::Deadline) if one does not come in
+    /// time; [`Error::InHandler`](crate::Error::InHandler) in a handler. In a job of several
+    /// binaries also [`Error::CollectiveOverrun`](crate::Error::CollectiveOverrun). If the first
+    /// barrier fails, `look` is not called; if the second fails, its result is dropped. Other
+    /// workers may have passed the barriers all the same, and may still be reading.
     ///
     /// # Panics
     /// If `look` does. This worker does not come to the second barrier then, and the job ends as

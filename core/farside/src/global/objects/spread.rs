@@ -127,9 +127,11 @@ impl Spread {
     /// error, because the others wait for their votes.
     ///
     /// # Errors
-    /// [`ObjectError::Unequal`], [`MemoryError::Refused`](crate::memory::MemoryError::Refused),
-    /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress) and the error in `parts`,
-    /// the same in all workers; those of [`Worker::barrier`].
+    /// The same in all workers: [`ObjectError::Unequal`], [`MemoryError::Refused`],
+    /// [`MemoryError::NoAddress`], or the error in `parts`. [`Error::PeerLost`] if a process of the
+    /// job is lost; [`Error::CollectiveMismatch`] if another worker calls another collective;
+    /// [`Error::Deadline`] if one does not come in time; [`Error::InHandler`] in a handler. In a
+    /// job of several binaries also [`Error::CollectiveOverrun`].
     pub(super) fn new(me: &Worker, request: ObjectRequest, parts: Result<Parts, ObjectError>) -> Result<Self> {
         me.not_in_handler("making a collective object")?;
         if let Some(lost) = me.any_lost() {
@@ -209,7 +211,10 @@ impl Spread {
     /// Releases the memory. All workers call this, and none returns before all have called.
     ///
     /// # Errors
-    /// Those of [`Worker::barrier`]. The memory is kept then.
+    /// [`Error::PeerLost`] if a process of the job is lost; [`Error::CollectiveMismatch`] if
+    /// another worker calls another collective; [`Error::Deadline`] if one does not come in time;
+    /// [`Error::InHandler`] in a handler. In a job of several binaries also
+    /// [`Error::CollectiveOverrun`]. The memory is kept then.
     #[track_caller]
     pub(super) fn free(self, me: &Worker) -> Result<()> {
         self.handles.take_back();

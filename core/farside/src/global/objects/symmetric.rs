@@ -110,7 +110,10 @@ impl<T: Pod> Symmetric<T> {
     /// Frees the memory. All workers call this, and the memory is freed when all have done so.
     ///
     /// # Errors
-    /// Those of [`Worker::barrier`]. The memory is kept until the job ends then.
+    /// [`Error::PeerLost`] if a process of the job is lost; [`Error::CollectiveMismatch`] if
+    /// another worker calls another collective; [`Error::Deadline`] if one does not come in time;
+    /// [`Error::InHandler`] in a handler. In a job of several binaries also
+    /// [`Error::CollectiveOverrun`]. The memory is then kept until the job ends.
     #[track_caller]
     pub fn free(self, me: &Worker) -> Result<()> {
         self.spread.free(me)

@@ -42,9 +42,13 @@ impl<T: Pod> GlobalSlice<T> {
     ///
     /// # Errors
     /// [`GlobalError::Section`](crate::global::GlobalError::Section) if the sections differ in
-    /// their number of values, if either leaves its memory, or if `to` names a value twice. Those
-    /// of [`GlobalPtr::put`](crate::GlobalPtr::put). Nothing is written then, unless the owner is
-    /// lost or the deadline passes meanwhile.
+    /// their number of values, if either leaves its memory, or if `to` names a value twice;
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale, misaligned
+    /// or read-only address, or one out of range; [`Error::PeerLost`](crate::Error::PeerLost) if
+    /// the owner is lost; [`Error::Fabric`](crate::Error::Fabric) if it does not answer in time, or
+    /// the transport fails; [`Error::InHandler`](crate::Error::InHandler) if a handler would have
+    /// to wait for it. Nothing is written then, unless the owner is lost or the deadline passes
+    /// meanwhile.
     #[track_caller]
     pub fn put_section(&self, me: &Worker, to: &Section, values: &[T], from: &Section) -> Result<()> {
         check::<T>(to, self.len(), from, values.len())?;
@@ -60,7 +64,13 @@ impl<T: Pod> GlobalSlice<T> {
     /// *Cost*: that of [`put_section`](Self::put_section).
     ///
     /// # Errors
-    /// Those of [`put_section`](Self::put_section). The contents of `values` are unspecified then.
+    /// [`GlobalError::Section`](crate::global::GlobalError::Section) if the sections differ in
+    /// their number of values, if either leaves its memory, or if `to` names a value twice;
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale or
+    /// misaligned address, or one out of range; [`Error::PeerLost`](crate::Error::PeerLost) if the
+    /// owner is lost; [`Error::Fabric`](crate::Error::Fabric) if it does not answer in time, or the
+    /// transport fails; [`Error::InHandler`](crate::Error::InHandler) if a handler would have to
+    /// wait for it. The contents of `values` are unspecified then.
     #[track_caller]
     pub fn get_section(&self, me: &Worker, from: &Section, values: &mut [T], to: &Section) -> Result<()> {
         check::<T>(to, values.len(), from, self.len())?;
@@ -79,7 +89,13 @@ impl<T: Pod> GlobalSlice<T> {
     /// share memory.
     ///
     /// # Errors
-    /// Those of [`put_section`](Self::put_section).
+    /// [`GlobalError::Section`](crate::global::GlobalError::Section) if the sections differ in
+    /// their number of values, if either leaves its memory, or if `to` names a value twice;
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale, misaligned
+    /// or read-only address, or one out of range; [`Error::PeerLost`](crate::Error::PeerLost) if an
+    /// owner is lost; [`Error::Fabric`](crate::Error::Fabric) if it does not answer in time, or the
+    /// transport fails; [`Error::InHandler`](crate::Error::InHandler) if a handler would have to
+    /// wait for it.
     #[track_caller]
     pub fn copy_section(&self, me: &Worker, to: &Section, source: &Self, from: &Section) -> Result<()> {
         check::<T>(to, self.len(), from, source.len())?;

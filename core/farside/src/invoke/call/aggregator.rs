@@ -140,7 +140,13 @@ impl<'w> Aggregator<'w> {
     /// Calls as [`To::call`] does, batched.
     ///
     /// # Errors
-    /// Those of [`To::call`].
+    /// [`Error::Full`](crate::Error::Full), or [`Error::Deadline`](crate::Error::Deadline) after a
+    /// wait, if the receiver has no room; [`Error::TooLarge`](crate::Error::TooLarge);
+    /// [`Error::UnknownWorker`](crate::Error::UnknownWorker);
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if the receiver is lost;
+    /// [`Error::DifferentBinaries`](crate::Error::DifferentBinaries) or
+    /// [`Error::ForeignFunction`](crate::Error::ForeignFunction) if it cannot find the function;
+    /// [`Error::InHandler`](crate::Error::InHandler) if a handler would have to wait.
     #[inline]
     #[track_caller]
     pub fn call<A: Wire, R: Outcome>(&self, arguments: A, function: fn(&Worker, A) -> R) -> Result<(), Refused<A>> {
@@ -151,7 +157,13 @@ impl<'w> Aggregator<'w> {
     /// Calls as [`To::call_remote`] does, batched.
     ///
     /// # Errors
-    /// Those of [`To::call`].
+    /// [`Error::Full`](crate::Error::Full), or [`Error::Deadline`](crate::Error::Deadline) after a
+    /// wait, if the receiver has no room; [`Error::TooLarge`](crate::Error::TooLarge);
+    /// [`Error::UnknownWorker`](crate::Error::UnknownWorker);
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if the receiver is lost;
+    /// [`Error::DifferentBinaries`](crate::Error::DifferentBinaries) or
+    /// [`Error::ForeignFunction`](crate::Error::ForeignFunction) if it cannot find the function;
+    /// [`Error::InHandler`](crate::Error::InHandler) if a handler would have to wait.
     #[inline]
     #[track_caller]
     pub fn call_remote<A: Wire, R: Outcome, F>(&self, arguments: A, _: RemoteFn<F>) -> Result<(), Refused<A>>
@@ -164,7 +176,13 @@ impl<'w> Aggregator<'w> {
     /// Calls as [`To::call_buffer`] does, batched.
     ///
     /// # Errors
-    /// Those of [`To::call`].
+    /// [`Error::Full`](crate::Error::Full), or [`Error::Deadline`](crate::Error::Deadline) after a
+    /// wait, if the receiver has no room; [`Error::TooLarge`](crate::Error::TooLarge);
+    /// [`Error::UnknownWorker`](crate::Error::UnknownWorker);
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if the receiver is lost;
+    /// [`Error::DifferentBinaries`](crate::Error::DifferentBinaries) or
+    /// [`Error::ForeignFunction`](crate::Error::ForeignFunction) if it cannot find the function;
+    /// [`Error::InHandler`](crate::Error::InHandler) if a handler would have to wait.
     #[track_caller]
     pub fn call_buffer<A: Wire, R: Outcome>(
         &self,

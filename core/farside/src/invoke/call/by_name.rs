@@ -27,7 +27,9 @@ impl<'w, S: Sends<'w>> To<'w, S> {
     /// [`call`](Self::call), and the receiver looks the name up. Never batched.
     ///
     /// # Errors
-    /// Those of [`call`](Self::call), and [`Error::NotPortable`].
+    /// [`Error::Full`], or [`Error::Deadline`] after a wait, if the receiver has no room;
+    /// [`Error::TooLarge`]; [`Error::UnknownWorker`]; [`Error::PeerLost`] if the receiver is lost;
+    /// [`Error::NotPortable`]; [`Error::InHandler`] if a handler would have to wait.
     #[track_caller]
     pub fn call_named<A: Wire, R: Wire>(self, function: Named<A, R>, arguments: A) -> Result<(), Refused<A>> {
         let after = match self.notify {
@@ -40,8 +42,10 @@ impl<'w, S: Sends<'w>> To<'w, S> {
     /// Calls as [`call_named`](Self::call_named) does, and returns the function's result.
     ///
     /// # Errors
-    /// Those of [`call_named`](Self::call_named). If the function did not run, the [`Pending`] says
-    /// so.
+    /// [`Error::Full`], or [`Error::Deadline`] after a wait, if the receiver has no room;
+    /// [`Error::TooLarge`]; [`Error::UnknownWorker`]; [`Error::PeerLost`] if the receiver is lost;
+    /// [`Error::NotPortable`]; [`Error::InHandler`] if a handler would have to wait. If the
+    /// function did not run, the [`Pending`] says so.
     #[track_caller]
     pub fn call_named_return<A: Wire, R: Wire>(
         self,

@@ -381,8 +381,8 @@ impl Way {
     /// cannot map more memory of the receiver, closes the ring: what waits travels as frames then.
     ///
     /// # Errors
-    /// [`Error::Full`] when the receiver's cap leaves no room for such a chunk; otherwise those of
-    /// [`ask_to_grow`](Self::ask_to_grow). A receiver without memory is asked again.
+    /// [`Error::Full`] when the receiver's cap leaves no room for such a chunk; otherwise the
+    /// failure of the transport. A receiver without memory is asked again.
     pub(super) fn ask_for_chunk(&mut self, process: &Process, record_bytes: usize) -> Result<()> {
         if self.avoids_rings {
             return self.leave_ring(process);
@@ -525,7 +525,7 @@ impl Way {
     /// Sends staged records as [`send_staged`](Self::send_staged) does, for a worker that is busy.
     ///
     /// # Errors
-    /// Those of [`send_staged`](Self::send_staged).
+    /// The failure of the transport.
     pub(crate) fn send_for_worker(&mut self, process: &Process) -> Result<bool> {
         let sent = self.send_staged(process)?;
         self.counters.helped += u64::from(sent);

@@ -112,7 +112,7 @@ impl RingPool {
     /// Allocates a piece for this process's own use, which counts for no receiver.
     ///
     /// # Errors
-    /// Those of [`allocate`](Self::allocate).
+    /// The failure of the system or of the transport to register a region.
     pub(crate) fn allocate_own(&mut self, transport: &dyn Transport, bytes: usize) -> Result<Extent> {
         let bytes = bytes.next_multiple_of(ALIGN_BYTES);
         if let Some(start) = self.free.take(bytes as u64, Fit::Best) {

@@ -38,7 +38,11 @@ impl Finish<'_> {
     /// [continuations](crate::Pending::then) are not.
     ///
     /// # Errors
-    /// Those of [`To::call`](crate::To::call); [`Error::NotInTeam`].
+    /// [`Error::NotInTeam`] if the receiver is not a member; [`Error::Full`], or
+    /// [`Error::Deadline`] after a wait, if the receiver has no room; [`Error::TooLarge`];
+    /// [`Error::UnknownWorker`]; [`Error::PeerLost`] if the receiver is lost;
+    /// [`Error::DifferentBinaries`] or [`Error::ForeignFunction`] if it cannot find the function;
+    /// [`Error::InHandler`] if a handler would have to wait.
     pub fn call<A: Wire>(&self, to: WorkerId, arguments: A, function: fn(&Finish<'_>, A)) -> Result<(), Refused<A>> {
         let operand = self.may_call(to).and_then(|()| self.me.table().offset_of(function as usize));
         let operand = match operand {

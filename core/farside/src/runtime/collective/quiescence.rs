@@ -128,9 +128,12 @@ impl Worker {
     /// *Cost*: two or more times that of [`all_reduce`](Self::all_reduce).
     ///
     /// # Errors
-    /// Those of [`barrier`](Self::barrier). [`Error::Deadline`] if no call has run for the job's
-    /// deadline and some have not, because a called function takes that long, or a continuation
-    /// waits for a result that does not come.
+    /// [`Error::PeerLost`] if a process of the job is lost; [`Error::CollectiveMismatch`] if
+    /// another worker calls another collective; [`Error::Deadline`] if one does not come in time,
+    /// or calls do not end; [`Error::InHandler`] in a handler. In a job of several binaries also
+    /// [`Error::CollectiveOverrun`]. Calls do not end if no call has run for the job's deadline and
+    /// some have not: a called function takes that long, or a continuation waits for a result that
+    /// does not come.
     #[track_caller]
     pub fn quiesce(&self) -> Result<()> {
         const DOING: &str = "waiting until all calls have run";
@@ -188,7 +191,10 @@ impl Worker {
     /// as much. `take` should make no calls: they would belong to no phase.
     ///
     /// # Errors
-    /// The error of `call`; those of `quiesce` and `barrier`.
+    /// The error of `call`, without waiting. [`Error::PeerLost`] if a process of the job is lost;
+    /// [`Error::CollectiveMismatch`] if another worker calls another collective;
+    /// [`Error::Deadline`] if one does not come in time, or calls do not end; [`Error::InHandler`]
+    /// in a handler. In a job of several binaries also [`Error::CollectiveOverrun`].
     #[track_caller]
     pub fn superstep<T>(&self, call: impl FnOnce() -> Result<()>, take: impl FnOnce() -> T) -> Result<T> {
         call()?;

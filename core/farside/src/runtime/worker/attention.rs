@@ -53,10 +53,9 @@ impl Worker {
     /// `of` takes no part, and its looks cost less than a nanosecond more for it.
     ///
     /// # Errors
-    /// [`Error::PeerLost`](crate::Error::PeerLost);
-    /// [`Error::InHandler`](crate::Error::InHandler);
-    /// [`Error::Fabric`](crate::Error::Fabric) if the other process cannot be reached;
-    /// those of [`progress`](Self::progress).
+    /// [`Error::PeerLost`](crate::Error::PeerLost); [`Error::InHandler`](crate::Error::InHandler)
+    /// in a handler; [`Error::Fabric`](crate::Error::Fabric) if the other process cannot be
+    /// reached.
     ///
     /// # Panics
     /// If there is no such worker.

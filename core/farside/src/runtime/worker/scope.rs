@@ -54,7 +54,8 @@ impl Worker {
     /// *Cost*: the start of one system thread for each.
     ///
     /// # Errors
-    /// Those of [`progress`](Self::progress), after the threads have ended; [`Error::InHandler`].
+    /// [`Error::InHandler`] in a handler. After the threads have ended, [`Error::JobEnded`], or the
+    /// error of a call that ran here meanwhile.
     ///
     /// # Panics
     /// If one of the threads panicked.

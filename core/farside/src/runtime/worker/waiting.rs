@@ -80,7 +80,9 @@ impl Worker {
     /// calls ran.
     ///
     /// # Errors
-    /// [`Error::Deadline`], and those of [`progress`](Self::progress).
+    /// [`Error::Deadline`] if the condition does not hold in time; [`Error::InHandler`] in a
+    /// handler; [`Error::JobEnded`]; [`Error::HandlerPanicked`], [`Error::HandlerFailed`],
+    /// [`Error::NamedCallRefused`] or [`Error::CorruptRing`] for a call that ran here meanwhile.
     #[track_caller]
     pub fn wait_while_serving(&self, mut condition: impl FnMut() -> bool) -> Result<()> {
         self.wait_until("serving", self.default_deadline(), |_| condition().then_some(Ok(())))
@@ -90,7 +92,10 @@ impl Worker {
     /// process of the job, and for at most `time`.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] if any process is lost; otherwise the same.
+    /// [`Error::PeerLost`] if any process is lost; [`Error::Deadline`] if the condition does not
+    /// hold in time; [`Error::InHandler`] in a handler; [`Error::JobEnded`];
+    /// [`Error::HandlerPanicked`], [`Error::HandlerFailed`], [`Error::NamedCallRefused`] or
+    /// [`Error::CorruptRing`] for a call that ran here meanwhile.
     #[track_caller]
     pub fn wait_together(&self, time: Duration, mut condition: impl FnMut() -> bool) -> Result<()> {
         self.wait_until("serving together with all processes", time, |worker| {
@@ -119,7 +124,9 @@ impl Worker {
     /// Drives a future to its end and makes progress meanwhile, for at most the job's deadline.
     ///
     /// # Errors
-    /// [`Error::Deadline`], and those of [`progress`](Self::progress).
+    /// [`Error::Deadline`] if the future does not end in time; [`Error::InHandler`] in a handler;
+    /// [`Error::JobEnded`]; [`Error::HandlerPanicked`], [`Error::HandlerFailed`],
+    /// [`Error::NamedCallRefused`] or [`Error::CorruptRing`] for a call that ran here meanwhile.
     #[track_caller]
     pub fn block_on<T>(&self, future: impl Future<Output = T>) -> Result<T> {
         let mut future = std::pin::pin!(future);

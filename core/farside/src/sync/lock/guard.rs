@@ -70,9 +70,12 @@ impl<'w> LockGuard<'w> {
     /// Releases the lock, and waits until the home knows. Handlers must not call it.
     ///
     /// # Errors
-    /// [`SyncError::LockLost`] if it was revoked before; [`PeerLost`](crate::Error::PeerLost) if
-    /// the home is gone; those of a call and of waiting for its result. The lock is then released
-    /// as far as this worker can.
+    /// [`SyncError::LockLost`] if it was revoked before;
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if the home is lost;
+    /// [`Error::Deadline`](crate::Error::Deadline) if it does not answer in time;
+    /// [`Error::DifferentBinaries`](crate::Error::DifferentBinaries) if it runs another binary;
+    /// [`Error::InHandler`](crate::Error::InHandler) in a handler. The lock is then released as far
+    /// as this worker can.
     pub fn release(mut self) -> Result<()> {
         self.ask_home(leave)?;
         self.is_over = true;
@@ -82,7 +85,11 @@ impl<'w> LockGuard<'w> {
     /// Renews the lease, and checks that the lock is still held. Handlers must not call it.
     ///
     /// # Errors
-    /// Those of [`release`](Self::release), but the lock is not released.
+    /// [`SyncError::LockLost`] if it was revoked before;
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if the home is lost;
+    /// [`Error::Deadline`](crate::Error::Deadline) if it does not answer in time;
+    /// [`Error::DifferentBinaries`](crate::Error::DifferentBinaries) if it runs another binary;
+    /// [`Error::InHandler`](crate::Error::InHandler) in a handler. The lock is not released then.
     pub fn renew(&mut self) -> Result<()> {
         self.ask_home(renew)
     }

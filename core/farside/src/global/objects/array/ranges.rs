@@ -15,8 +15,12 @@ impl<T: Pod> GlobalArray<T> {
     /// part with several of the blocks are first copied together.
     ///
     /// # Errors
-    /// [`ObjectError::Outside`](super::super::ObjectError::Outside), with nothing written. Those of
-    /// [`GlobalPtr::put`](crate::GlobalPtr::put); some parts may have been written then.
+    /// [`ObjectError::Outside`](super::super::ObjectError::Outside), with nothing written.
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale, misaligned
+    /// or read-only address, or one out of range; [`Error::PeerLost`](crate::Error::PeerLost) if
+    /// the owner is lost; [`Error::Fabric`](crate::Error::Fabric) if it does not answer in time, or
+    /// the transport fails; [`Error::InHandler`](crate::Error::InHandler) if a handler would have
+    /// to wait for it. Some parts may have been written then.
     #[track_caller]
     pub fn put_range(&self, me: &Worker, start: usize, values: &[T]) -> Result<()> {
         self.check(start, values.len())?;
@@ -42,7 +46,12 @@ impl<T: Pod> GlobalArray<T> {
     /// [`put_range`](Self::put_range).
     ///
     /// # Errors
-    /// Those of [`put_range`](Self::put_range). The contents of `values` are unspecified then.
+    /// [`ObjectError::Outside`](super::super::ObjectError::Outside).
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale or
+    /// misaligned address, or one out of range; [`Error::PeerLost`](crate::Error::PeerLost) if the
+    /// owner is lost; [`Error::Fabric`](crate::Error::Fabric) if it does not answer in time, or the
+    /// transport fails; [`Error::InHandler`](crate::Error::InHandler) if a handler would have to
+    /// wait for it. The contents of `values` are unspecified then.
     #[track_caller]
     pub fn get_range(&self, me: &Worker, start: usize, values: &mut [T]) -> Result<()> {
         self.check(start, values.len())?;
@@ -69,7 +78,11 @@ impl<T: Pod> GlobalArray<T> {
     /// Reads all values.
     ///
     /// # Errors
-    /// Those of [`GlobalPtr::put`](crate::GlobalPtr::put).
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale or
+    /// misaligned address, or one out of range; [`Error::PeerLost`](crate::Error::PeerLost) if the
+    /// owner is lost; [`Error::Fabric`](crate::Error::Fabric) if it does not answer in time, or the
+    /// transport fails; [`Error::InHandler`](crate::Error::InHandler) if a handler would have to
+    /// wait for it.
     #[track_caller]
     pub fn to_vec(&self, me: &Worker) -> Result<Vec<T>> {
         let mut values = vec![T::zeroed(); self.len()];
@@ -81,7 +94,11 @@ impl<T: Pod> GlobalArray<T> {
     /// none returns before all is written.
     ///
     /// # Errors
-    /// Those of [`Worker::barrier`].
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if a process of the job is lost;
+    /// [`Error::CollectiveMismatch`](crate::Error::CollectiveMismatch) if another worker calls
+    /// another collective; [`Error::Deadline`](crate::Error::Deadline) if one does not come in
+    /// time; [`Error::InHandler`](crate::Error::InHandler) in a handler. In a job of several
+    /// binaries also [`Error::CollectiveOverrun`](crate::Error::CollectiveOverrun).
     #[track_caller]
     pub fn fill(&self, me: &Worker, value: T) -> Result<()> {
         if !self.distribution().is_over_processes || me.thread_index() == 0 {

@@ -99,7 +99,11 @@ extension! {
     /// *Cost*: that of [`survivors`](Self::survivors), and an [`all_reduce`](Worker::all_reduce).
     ///
     /// # Errors
-    /// Those of [`survivors`](Self::survivors). This worker's collectives then stay as they were.
+    /// [`Error::CollectiveMismatch`] if a worker never comes, because its body has returned.
+    /// [`Error::Deadline`] if a worker does not come in time, or the coordinator does not confirm a
+    /// loss; this worker must not call it again then. [`Error::InHandler`] in a handler;
+    /// [`Error::JobEnded`]; [`Error::PeerLost`] after another loss. This worker's collectives then
+    /// stay as they were.
     fn go_on(&self) -> Result<()>;
 
     /// Returns the workers that take part in this worker's collectives, in their order: all, or

@@ -24,7 +24,12 @@ extension! {
     /// [`To::call_named`].
     ///
     /// # Errors
-    /// Those of [`To::call_named`].
+    /// [`Error::Full`](crate::Error::Full), or [`Error::Deadline`](crate::Error::Deadline) after a
+    /// wait, if the receiver has no room; [`Error::TooLarge`](crate::Error::TooLarge);
+    /// [`Error::UnknownWorker`](crate::Error::UnknownWorker);
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if the receiver is lost;
+    /// [`Error::NotPortable`](crate::Error::NotPortable);
+    /// [`Error::InHandler`](crate::Error::InHandler) if a handler would have to wait.
     fn call_named [A: Wire, R: Wire](
         &self,
         to: WorkerId,
@@ -36,7 +41,13 @@ extension! {
     /// [`To::call_named_return`].
     ///
     /// # Errors
-    /// Those of [`To::call_named_return`].
+    /// [`Error::Full`](crate::Error::Full), or [`Error::Deadline`](crate::Error::Deadline) after a
+    /// wait, if the receiver has no room; [`Error::TooLarge`](crate::Error::TooLarge);
+    /// [`Error::UnknownWorker`](crate::Error::UnknownWorker);
+    /// [`Error::PeerLost`](crate::Error::PeerLost) if the receiver is lost;
+    /// [`Error::NotPortable`](crate::Error::NotPortable);
+    /// [`Error::InHandler`](crate::Error::InHandler) if a handler would have to wait. If the
+    /// function did not run, the pending result says so.
     fn call_named_return [A: Wire, R: Wire](
         &self,
         to: WorkerId,

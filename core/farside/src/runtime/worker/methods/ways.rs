@@ -20,8 +20,8 @@ extension! {
     /// takes longer to arrive.
     ///
     /// # Errors
-    /// [`Error::PeerLost`], [`Error::UnknownWorker`], [`Error::Deadline`], and those of
-    /// [`progress`](Worker::progress).
+    /// [`Error::PeerLost`] if the worker's process is lost; [`Error::UnknownWorker`];
+    /// [`Error::Deadline`] if the ring is not ready in time; [`Error::InHandler`] in a handler.
     fn setup(&self, to: WorkerId) -> Result<()>;
 
     /// Sets up a ring as [`setup`](Self::setup) does, with options that differ from [those of the
@@ -30,7 +30,9 @@ extension! {
     ///
     /// # Errors
     /// [`LaunchError::RingOptions`](crate::LaunchError::RingOptions) if the options are invalid or
-    /// the ring exists already; otherwise those of [`setup`](Self::setup).
+    /// the ring exists already; [`Error::PeerLost`] if the worker's process is lost;
+    /// [`Error::UnknownWorker`]; [`Error::Deadline`] if the ring is not ready in time;
+    /// [`Error::InHandler`] in a handler.
     fn setup_with(&self, to: WorkerId, options: RingOptions) -> Result<()>;
 
     /// Sets up the rings to all workers of the job, as [`setup`](Self::setup) does for one.
@@ -38,7 +40,8 @@ extension! {
     /// *Cost*: memory for a ring at each of them.
     ///
     /// # Errors
-    /// Those of [`setup`](Self::setup).
+    /// [`Error::PeerLost`] if a process is lost; [`Error::Deadline`] if a ring is not ready in
+    /// time; [`Error::InHandler`] in a handler.
     fn setup_all(&self) -> Result<()>;
 
     /// Shuts down the ring to a worker. All earlier calls run there, and then both sides return the
@@ -46,9 +49,9 @@ extension! {
     /// up a new ring.
     ///
     /// # Errors
-    /// [`Error::PeerLost`], [`Error::UnknownWorker`], [`Error::InHandler`], and those of
-    /// [`progress`](Worker::progress). [`Error::Deadline`] if the other worker made no progress in
-    /// time; the ring is shut down all the same once it does.
+    /// [`Error::PeerLost`] if the worker's process is lost; [`Error::UnknownWorker`];
+    /// [`Error::InHandler`] in a handler. [`Error::Deadline`] if the other worker made no progress
+    /// in time; the ring is shut down all the same once it does.
     fn shutdown(&self, to: WorkerId) -> Result<()>;
 
     /// Shuts down the rings to all workers, as [`shutdown`](Self::shutdown) does for one.
