@@ -197,7 +197,7 @@ pub trait TransferQueue: Send + Sync + fmt::Debug {
     /// Posts a signalled operation that moves no data.
     ///
     /// # Errors
-    /// Those of [`post`](Self::post).
+    /// [`FabricError::QueueFull`]; [`FabricError::QueueOverrun`]; the error of a failed queue.
     fn signal(&self, number: u64) -> Result<(), FabricError>;
 
     /// Makes progress.

@@ -150,7 +150,8 @@ impl ShmEndpoint {
     /// registered, too.
     ///
     /// # Errors
-    /// Those of [`open`](Self::open).
+    /// [`FabricError::System`] if another process already listens under this name, or descriptors
+    /// are exhausted.
     pub fn open_over(config: ShmConfig, memory: Arc<SharedMemory>) -> Result<Arc<Self>, FabricError> {
         let registration = Registration { memory, bytes: config.starter_bytes, access: None };
         let engine = Engine::new(config.process, config.process_count, registration, LIMITS);

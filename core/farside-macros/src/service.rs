@@ -212,7 +212,7 @@ fn client(krate: &Path, name: &LitStr, item: &ItemTrait, methods: &[Method]) -> 
             /// Connects to a server, for calls of provider 0. An absent server is an error at once.
             ///
             /// # Errors
-            /// Those of `Client::connect`.
+            /// The reason why the server cannot be reached, or why it refuses the connection.
             #vis fn connect(
                 address: impl ::core::convert::AsRef<::core::primitive::str>,
                 credentials: #krate::Credentials,

@@ -83,7 +83,8 @@ impl MessageSocket {
     /// Connects to a [`Listener`] by the path of its socket.
     ///
     /// # Errors
-    /// Those of [`connect`](Self::connect), or `NotFound` when nothing is at `path`.
+    /// `NotFound` when nothing is at `path`; `ConnectionRefused` when no process listens there (any
+    /// more); otherwise the operating system's error.
     pub fn connect_path(path: &Path) -> std::io::Result<Self> {
         let socket = seqpacket()?;
         rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;

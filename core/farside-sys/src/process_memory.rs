@@ -32,8 +32,8 @@ pub fn read(pid: i32, address: usize, into: &mut [u8]) -> Result<usize> {
 /// the pages of each segment for itself.
 ///
 /// # Errors
-/// Those of [`read`]. `UnexpectedEof` if a part of the memory is not mapped there; `InvalidInput`
-/// if the numbers of bytes differ.
+/// `UnexpectedEof` or `EFAULT` if a part of the memory is not mapped there; `InvalidInput` if the
+/// numbers of bytes differ; otherwise an error for which [`is_refusal`] or [`is_gone`] is true.
 pub fn read_exact(pid: i32, segments: &[(usize, usize)], into: &mut [IoSliceMut<'_>]) -> Result<()> {
     let wanted = into.iter().map(|slice| slice.len()).sum::<usize>();
     if segments.iter().try_fold(0_usize, |sum, (_, bytes)| sum.checked_add(*bytes)) != Some(wanted) {
@@ -80,7 +80,8 @@ const SEGMENTS_MAX: usize = 1024;
 /// does.
 ///
 /// # Errors
-/// Those of [`read`].
+/// An error for which [`is_refusal`] or [`is_gone`] is true, or `EFAULT` if nothing is mapped at
+/// `address`.
 ///
 /// # Safety
 /// The memory that `pid` has at `address` may be written now as if by a racy copy, because the

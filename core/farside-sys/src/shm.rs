@@ -156,7 +156,9 @@ impl SharedMemory {
     /// transparent huge pages, the call reads the kernel's list of this process's mappings.
     ///
     /// # Errors
-    /// Those of [`create`](Self::create).
+    /// [`ShmError::Empty`], [`ShmError::NoSpace`], [`ShmError::FileLimit`], or
+    /// [`ShmError::System`]; [`ShmError::NoPages`] if the preference requires pages that the system
+    /// does not have.
     pub fn create_as(name: &str, bytes: usize, preference: MemoryPreference) -> Result<Self, ShmError> {
         if bytes == 0 {
             return Err(ShmError::Empty);

@@ -22,7 +22,8 @@ pub trait Poster: Send + Sync + fmt::Debug {
     /// Posts an operation, as [`Carrier::post`](farside_fabric::Carrier::post) does.
     ///
     /// # Errors
-    /// Those of [`Carrier::post`](farside_fabric::Carrier::post).
+    /// [`FabricError::QueueFull`] if too many operations are in flight; other errors come here or
+    /// with the completion. An error here returns the operation with its buffer.
     fn post(&self, key: RemoteKey, operation: Operation) -> Result<Completion, Unposted>;
 
     /// Makes progress, as [`Carrier::progress`](farside_fabric::Carrier::progress) does.

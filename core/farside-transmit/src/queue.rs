@@ -121,7 +121,9 @@ impl Queue {
     /// Reads the peer's region from `offset` on into a span. Otherwise like [`put`](Self::put).
     ///
     /// # Errors
-    /// Those of [`put`](Self::put).
+    /// [`FabricError::OutOfRange`]; [`FabricError::MessageTooLong`] if it is longer than
+    /// [`QueueLimits::bytes_max`]; [`FabricError::QueueFull`] and [`FabricError::QueueOverrun`];
+    /// [`FabricError::StaleKey`]; the error of a failed queue.
     ///
     /// # Panics
     /// If the region is not the peer's.

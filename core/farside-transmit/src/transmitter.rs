@@ -47,7 +47,8 @@ impl Transmitter {
     /// Opens a transmitter to a peer.
     ///
     /// # Errors
-    /// Those of [`Queue::open`].
+    /// [`FabricError::NoSuchProcess`], [`FabricError::Disconnected`], or the transport's own
+    /// reason.
     pub fn open(transport: &Arc<dyn Transport>, peer: ProcessId, options: QueueOptions) -> Result<Self, FabricError> {
         Ok(Self::over(Queue::open(transport, peer, options)?))
     }
@@ -90,7 +91,8 @@ impl Transmitter {
     /// Otherwise like [`put`](Self::put).
     ///
     /// # Errors
-    /// Those of [`put`](Self::put).
+    /// [`FabricError::OutOfRange`], [`FabricError::StaleKey`]; [`FabricError::Deadline`], and then
+    /// it was not posted, or not as a whole; the error of a failed queue.
     ///
     /// # Panics
     /// If the region is not the peer's.
@@ -104,7 +106,8 @@ impl Transmitter {
     /// over.
     ///
     /// # Errors
-    /// Those of [`put`](Self::put).
+    /// [`FabricError::OutOfRange`], [`FabricError::StaleKey`]; [`FabricError::Deadline`], and then
+    /// it was not posted, or not as a whole; the error of a failed queue.
     ///
     /// # Panics
     /// If the region is not the peer's, or the range exceeds the unit.
@@ -126,7 +129,8 @@ impl Transmitter {
     /// unless the transmitter [has failed](Self::has_failed).
     ///
     /// # Errors
-    /// Those of [`put`](Self::put).
+    /// [`FabricError::OutOfRange`], [`FabricError::StaleKey`]; [`FabricError::Deadline`], and then
+    /// it was not posted, or not as a whole; the error of a failed queue.
     ///
     /// # Panics
     /// If the region is not the peer's, or the range exceeds the unit.

@@ -47,7 +47,7 @@ pub unsafe fn from_bytes<T: Wire>(bytes: &[u8]) -> Result<T, WireError> {
 /// to become usable.
 ///
 /// # Errors
-/// Those of [`from_bytes`].
+/// [`WireError`] if `bytes` is not exactly one `T`.
 ///
 /// # Safety
 /// That of [`from_bytes`].

@@ -227,7 +227,7 @@ pub unsafe trait Wire: Sized + Send + 'static {
     /// Reads `count` values.
     ///
     /// # Errors
-    /// Those of [`decode`](Self::decode).
+    /// [`WireError`] if the bytes are not that many values of the type.
     #[doc(hidden)]
     #[inline]
     fn decode_each(count: usize, input: &mut Decoder<'_>) -> Result<Vec<Self>, WireError> {

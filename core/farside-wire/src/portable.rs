@@ -173,7 +173,7 @@ impl<'a> Decoder<'a> {
     /// default.
     ///
     /// # Errors
-    /// Those of [`Wire::decode`].
+    /// [`WireError`] if the bytes are not a value of the type.
     pub fn field<T: Wire + Default>(&mut self) -> Result<T, WireError> {
         if self.left.is_empty() { Ok(T::default()) } else { T::decode(self) }
     }

@@ -126,7 +126,7 @@ impl Allocator {
     /// Allocates a buffer of `bytes` bytes. Its contents are unspecified.
     ///
     /// # Errors
-    /// Those of [`Heap::allocate`].
+    /// [`FabricError::MemoryLimit`] if the heap would exceed its limit; the error of its source.
     #[inline]
     pub fn allocate(&self, bytes: usize) -> Result<Registered, FabricError> {
         let mut local = self.shared.local.borrow_mut();

@@ -20,7 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// *Cost*: twice that memory, and some hundred milliseconds.
 ///
 /// # Errors
-/// Those of [`RawEnd::open`]; [`FabricError::Deadline`].
+/// [`FabricError::Unavailable`] if libfabric, the provider or the address is missing;
+/// [`FabricError::Provider`] if the provider refuses; [`FabricError::Deadline`] if the two
+/// endpoints do not connect in time.
 pub fn library_bytes(provider: Option<&str>, address: Option<&str>) -> Result<Option<u64>, FabricError> {
     let before = private_memory_bytes();
     let mut ends = [RawEnd::open(provider, address, 1)?, RawEnd::open(provider, address, 1)?];

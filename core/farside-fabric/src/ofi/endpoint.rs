@@ -95,7 +95,9 @@ impl OfiEndpoint {
     /// registered, too.
     ///
     /// # Errors
-    /// Those of [`open`](Self::open).
+    /// [`FabricError::Unavailable`] if libfabric, the provider or the address is missing;
+    /// [`FabricError::Provider`] if the provider refuses; [`FabricError::System`] if descriptors
+    /// are exhausted.
     pub fn open_over(config: OfiConfig, starter: Arc<SharedMemory>) -> Result<Arc<Self>, FabricError> {
         let api = Api::open()?;
         let (info, provider) =

@@ -70,7 +70,8 @@ impl<'a, L: FnMut(Range<usize>, &[u8])> Flights<'a, L> {
     /// Reads the bytes for `range` from `offset`, once earlier operations have made room.
     ///
     /// # Errors
-    /// Those of [`put`](Self::put).
+    /// [`FabricError::OutOfRange`], [`FabricError::Deadline`], [`FabricError::Disconnected`], also
+    /// of earlier operations.
     pub fn get(&mut self, offset: u64, range: Range<usize>) -> Result<(), FabricError> {
         self.make_room(range.len())?;
         let room = vec![0; range.len()];

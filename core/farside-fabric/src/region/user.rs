@@ -360,8 +360,8 @@ impl RegionMemory {
     /// Executes an operation on the memory.
     ///
     /// # Errors
-    /// Those of [`execute`](execute::execute); for user memory also [`FabricError::StaleKey`] and
-    /// [`FabricError::ReadOnly`].
+    /// [`FabricError::OutOfRange`], [`FabricError::Misaligned`]; for user memory also
+    /// [`FabricError::StaleKey`] and [`FabricError::ReadOnly`].
     pub(crate) fn execute(&self, key: RemoteKey, operation: Operation) -> Result<Outcome, FabricError> {
         match self {
             Self::Shared(memory) => execute::execute(key, memory, operation),

@@ -73,7 +73,8 @@ impl Routes {
     /// for the peers whose entry in `kinds` is [`RouteKind::Shm`].
     ///
     /// # Errors
-    /// Those of [`ShmEndpoint::open`].
+    /// [`FabricError::System`] if another process already listens under this name, or descriptors
+    /// are exhausted.
     ///
     /// # Panics
     /// If `kinds` does not have one entry per process.

@@ -94,7 +94,7 @@ impl FrameWriter {
     /// Writes as much as the stream has room for.
     ///
     /// # Errors
-    /// Those of the stream, except `WouldBlock`.
+    /// The errors of the stream, except `WouldBlock`.
     pub(crate) fn flush(&mut self, mut stream: impl Write) -> std::io::Result<()> {
         let mut sent = 0;
         let result = loop {

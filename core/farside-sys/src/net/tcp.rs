@@ -26,7 +26,7 @@ pub fn listen_everywhere(port: u16) -> std::io::Result<TcpListener> {
 /// Listens on one address; port 0 selects any free port. Otherwise as [`listen_everywhere`].
 ///
 /// # Errors
-/// Those of [`listen_everywhere`].
+/// `AddrInUse` when another process listens on the port; otherwise the operating system's error.
 pub fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

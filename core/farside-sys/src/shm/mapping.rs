@@ -36,7 +36,8 @@ impl Mapping {
     /// Creates memory, as [`SharedMemory::create_as`] does.
     ///
     /// # Errors
-    /// Those of [`SharedMemory::create_as`].
+    /// [`ShmError::Empty`], [`ShmError::NoSpace`], [`ShmError::NoPages`], [`ShmError::FileLimit`],
+    /// or [`ShmError::System`].
     pub fn create(name: &str, bytes: usize, preference: MemoryPreference) -> Result<Self, ShmError> {
         Ok(Self { memory: SharedMemory::create_as(name, bytes, preference)?, may_write: true })
     }
