@@ -148,7 +148,7 @@ pub enum RendezvousError {
     NoPmix {
         /// The loader's message.
         missing: String,
-        /// What the variables lack.
+        /// The defect of the variables.
         otherwise: String,
     },
     /// The secret is not set.

@@ -32,7 +32,7 @@ pub enum PmixError {
     Type {
         /// The value's name.
         key: String,
-        /// What was expected.
+        /// The kind of value that was expected.
         expected: &'static str,
     },
 }

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 #[derive(Debug)]
 pub struct Poller(OwnedFd);
 
-/// What a descriptor is ready for.
+/// The readiness of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
     /// The number under which it was added.

@@ -118,7 +118,7 @@ pub enum ShmError {
     /// A peer sent a descriptor of something other than the announced memory.
     #[error("cannot map the received descriptor: {why}")]
     NotAsAnnounced {
-        /// What is wrong with the descriptor.
+        /// The defect of the descriptor.
         why: &'static str,
     },
     /// A system call failed.

@@ -209,7 +209,7 @@ impl<T: 'static> PerWorker<T> {
     }
 }
 
-/// What whoever uses a handle must do.
+/// The rule for users of a handle.
 const USE: &str = "a handle is used in the job it was made in, on a worker, until it is freed";
 
 fn take_number(numbers: &Numbers) -> Result<u32> {

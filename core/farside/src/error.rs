@@ -81,11 +81,11 @@ pub enum Error {
     CollectiveMismatch {
         /// The worker that noticed it.
         here: WorkerId,
-        /// What that worker takes part in.
+        /// The collective of that worker.
         ours: Box<str>,
         /// The other worker.
         there: WorkerId,
-        /// What the other worker takes part in.
+        /// The collective of the other worker.
         theirs: Box<str>,
     },
     /// The deadline passed.

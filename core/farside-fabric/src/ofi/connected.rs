@@ -140,7 +140,7 @@ impl std::fmt::Debug for Listener {
 }
 
 impl Request {
-    /// What the client passed.
+    /// Returns the proof that the client passed, if it passed one.
     #[must_use]
     pub fn proof(&self) -> Option<&[u8; PROOF_BYTES]> {
         // The connection manager may add zeroes.
@@ -223,7 +223,7 @@ impl std::fmt::Debug for Wait<'_> {
     }
 }
 
-/// What waits for a transfer.
+/// The waiter for a transfer.
 #[derive(Clone, Copy, Debug)]
 pub enum Waiter<'a> {
     /// This thread, so that nothing is ever pending.
@@ -251,7 +251,7 @@ pub enum TransferEnd {
 pub struct Registered {
     /// Its number at the connection.
     pub number: usize,
-    /// What the peer names it by.
+    /// The name by which the peer reaches it.
     pub remote: RemoteMemory,
 }
 

@@ -71,7 +71,7 @@ pub struct OfiEndpoint {
     looks_seen: AtomicU64,
     /// True if the threads that make progress repeatedly have stopped.
     unattended: AtomicBool,
-    /// Whether there is an event to receive.
+    /// True if there is an event to receive.
     news: Arc<News>,
     this: Weak<Self>,
 }

@@ -13,8 +13,8 @@ pub(super) struct Events {
     news: Arc<News>,
 }
 
-/// Whether there are events, readable without the lock: written under it, and read by a thread that
-/// decides whether to take it.
+/// True if there are events, readable without the lock. Written under the lock, and read by a
+/// thread that decides whether to take it.
 ///
 /// It publishes nothing. A thread that reads `true` then takes the lock. A thread that reads
 /// `false`, although an event was just pushed, looks again later, as if it had looked before the

@@ -152,9 +152,9 @@ pub enum FabricError {
     Unavailable {
         /// The missing item.
         what: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
     /// A system call failed.

@@ -1,4 +1,4 @@
-//! What a test decides in a simulation instead of the seed.
+//! The decisions of a simulation that a test makes instead of the random generator.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

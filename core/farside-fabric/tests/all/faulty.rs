@@ -18,7 +18,7 @@ use farside_fabric::{
 use farside_sys::shm::SharedMemory;
 use farside_transmit::Queue;
 
-/// What is wrong.
+/// A fault of a transport or a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,

@@ -1,4 +1,4 @@
-//! What the tests over libfabric have in common.
+//! The parts that the tests over libfabric share.
 
 use std::sync::Arc;
 

@@ -14,14 +14,14 @@ use crate::{options, wire};
 /// The most arguments of a procedure. They travel as a tuple, and longer ones are not `Wire`.
 const ARGUMENTS_MAX: usize = 12;
 
-/// What the client has beside the methods of the trait.
+/// Names of the client's own methods, which the trait must not use.
 const OF_CLIENTS: [&str; 6] = ["connect", "new", "at", "deadline", "client", "scope"];
 
 const PARAMETERS: &str = "a procedure has no parameters of its own: both programs must know its types";
 
 /// A procedure.
 pub(super) struct Method {
-    /// What the client's method repeats: documentation and lints.
+    /// Attributes that the client's method repeats: documentation and lints.
     pub(super) attributes: Vec<Attribute>,
     pub(super) ident: Ident,
     /// The name under which other programs know it.

@@ -35,7 +35,7 @@ pub(crate) enum AccessState {
     InUse,
 }
 
-/// What a worker tells the owner of memory about itself.
+/// A worker's report on itself to the owner of memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Wire)]
 pub(crate) struct Standing {
     /// Any other thread may know of the worker's accesses in epochs below this one.
@@ -59,7 +59,8 @@ struct Thread {
     worker: u32,
     epoch: u64,
     standing: Standing,
-    /// What others may know through this thread without having it in their [`Known`].
+    /// Epochs that this thread has published and that others may know without an entry in their
+    /// [`Known`].
     published: Known,
 }
 

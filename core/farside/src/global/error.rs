@@ -20,7 +20,7 @@ pub enum GlobalError {
     Address {
         /// The address.
         address: GlobalAddress,
-        /// What is wrong with it.
+        /// The fault of the address.
         why: AddressFault,
     },
     /// Operations on memory were refused, or have failed.
@@ -33,7 +33,7 @@ pub enum GlobalError {
         process: ProcessId,
         /// The number of the notification, or the first of several.
         number: u32,
-        /// What is wrong.
+        /// The fault.
         why: NotificationFault,
     },
     /// A collective object could not be made or accessed.
@@ -62,7 +62,7 @@ macro_rules! into_error {
 
 into_error!(MovementError ObjectError SectionFault);
 
-/// What is wrong with an address.
+/// A fault of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressFault {

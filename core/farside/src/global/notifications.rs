@@ -57,7 +57,7 @@ pub struct Notifications {
     count: u32,
 }
 
-/// What is wrong with a notification.
+/// A fault of a notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotificationFault {

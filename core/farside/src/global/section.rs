@@ -69,7 +69,7 @@ pub struct Hyperslab {
     pub block: usize,
 }
 
-/// What is wrong with a section.
+/// A fault of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SectionFault {

@@ -25,7 +25,7 @@ use crate::runtime::home::Home;
 use crate::runtime::process::Process;
 use crate::runtime::worker::Worker;
 
-/// What a signal does to its word.
+/// The change of a word that a signal makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub enum Signal {
     /// Writes this value: for a word that only one process signals, and for flags.

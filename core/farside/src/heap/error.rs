@@ -143,7 +143,7 @@ pub enum HeapError {
         peer: WorkerId,
         /// The number of the list.
         sequence: u64,
-        /// What is wrong with the list.
+        /// The fault of the list.
         fault: TagFault,
     },
     /// The memory at the peer does not begin like a heap.
@@ -167,7 +167,7 @@ pub enum HeapError {
 
 room_error!(HeapError);
 
-/// What is wrong with a list of freed blocks.
+/// A fault of a list of freed blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TagFault {

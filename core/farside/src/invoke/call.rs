@@ -34,7 +34,7 @@ pub const AGGREGATE_BYTES: usize = 4096;
 /// The age at which an [`Aggregator`] publishes its batch at the next progress, by default.
 pub const AGGREGATE_AGE: Duration = Duration::from_micros(500);
 
-/// What to do when there is no room for a call.
+/// The action when there is no room for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
     /// Return the arguments with [`Error::Full`].
@@ -51,7 +51,7 @@ pub enum WhenFull {
 }
 
 impl WhenFull {
-    /// What may be done with a record that finds no room.
+    /// Returns the permitted ways to keep a record that finds no room.
     pub(crate) fn keeping(self) -> Keeping {
         Keeping {
             may_stage: matches!(self, Self::Queue | Self::Spill),

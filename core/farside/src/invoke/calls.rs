@@ -28,7 +28,7 @@ use crate::runtime::process::{Notice, Process, lock};
 pub(crate) struct Functions {
     pub(crate) table: FunctionTable,
     pub(crate) names: Names,
-    /// Whether each process runs this binary. Empty if all do.
+    /// True for each process that runs this binary. Empty if all do.
     pub(crate) alike: Box<[bool]>,
     /// The machine of each process. Empty when there is one. `Process` takes it.
     pub(crate) machines: Box<[MachineId]>,

@@ -371,7 +371,7 @@ mod tests {
         })
     }
 
-    /// What a call should have, from the messages alone.
+    /// The expected state of a call, from the messages alone.
     #[derive(Debug)]
     struct Expected {
         holder: Holder,

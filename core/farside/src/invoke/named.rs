@@ -210,7 +210,7 @@ impl<A: Wire, R: Wire> Function for Typed<A, R> {
     }
 }
 
-/// What the receiver does after running a call.
+/// The receiver's action after running a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub(crate) enum After {
     Nothing,

@@ -25,7 +25,7 @@ pub enum On {
     Executed,
 }
 
-/// What a call counts down, and when.
+/// The counter that a call counts down, and the time when it does.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Notify<N> {
     Nothing,
@@ -45,7 +45,7 @@ impl<N> Notify<N> {
     }
 }
 
-/// What the receiver of a call counts after running it.
+/// A counter that the receiver of a call counts down after running it.
 pub trait Counted: Wire + Copy + Send + 'static {
     #[doc(hidden)]
     fn count(self, process: &Arc<Process>);

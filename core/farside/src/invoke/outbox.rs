@@ -67,7 +67,7 @@ pub(crate) struct Dispatch {
     pub(crate) batch_bytes: usize,
 }
 
-/// What may be done with a record that cannot be written into the ring.
+/// The permitted ways to keep a record that cannot be written into the ring.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Keeping {
     /// True if the record may be staged although the ring is open.

@@ -174,7 +174,7 @@ impl<'w, R: Wire, H: Reading<R>> Pending<'w, R, H> {
     }
 }
 
-/// What goes on after a call without a slot.
+/// A continuation of a call without a slot.
 pub(crate) enum Next {
     Run(Box<dyn FnOnce(&Worker)>),
     Wake(Waker),

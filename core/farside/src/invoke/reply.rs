@@ -204,7 +204,7 @@ impl Drop for Recipients {
     }
 }
 
-/// What a process tells the caller of a [`Reply`] that travels.
+/// A message to the caller about a [`Reply`] that travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub(crate) enum Mark {
     /// It has sent the reply to another process, which is none of the `losses` lost processes to

@@ -44,7 +44,7 @@ pub(crate) struct SlotHandle {
     pub(super) generation: u32,
 }
 
-/// What has become of a call.
+/// The state of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ReplyOutcome {
     /// There is no answer yet. Knows the worker that was called, and the process that owes the

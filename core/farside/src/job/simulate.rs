@@ -93,7 +93,7 @@ pub struct Simulation {
     programs: Programs,
 }
 
-/// What the simulated processes claim to run.
+/// The programs that the simulated processes claim to run.
 #[derive(Clone, Debug)]
 struct Programs {
     names: Names,

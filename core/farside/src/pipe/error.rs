@@ -49,7 +49,7 @@ impl fmt::Display for PipeName {
     }
 }
 
-/// What is wrong with a pipe.
+/// A fault of a pipe.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PipeCause {
@@ -114,7 +114,7 @@ pub enum PipeCause {
     /// The other end has a bug, or its memory was overwritten.
     #[error("it is corrupt ({why}): its other end has a bug or overwrote memory")]
     Corrupt {
-        /// What was found.
+        /// The finding.
         why: &'static str,
     },
 }

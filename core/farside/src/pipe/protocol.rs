@@ -80,7 +80,7 @@ fn stamp(number: u64) -> u64 {
     number.wrapping_add(1) & u64::from(u32::MAX)
 }
 
-/// What is wrong with a word that no end of a pipe can have written.
+/// A fault of a word that no end of a pipe can have written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Corrupt {
     /// A flag of an unknown kind.

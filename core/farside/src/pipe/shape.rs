@@ -40,7 +40,7 @@ pub struct PipeShape {
 /// The largest number of bytes of the name of a type that travels. Longer names are cut.
 pub(super) const TYPE_NAME_BYTES_MAX: usize = 256;
 
-/// What one end of a pipe was opened for.
+/// The terms of one end of a pipe: its shape and the type of its values.
 #[derive(Clone, Debug, PartialEq, Eq, Wire)]
 pub(crate) struct Terms {
     pub(crate) shape: PipeShape,

@@ -470,7 +470,7 @@ impl<'w> PipeWriter<'w> {
     }
 }
 
-/// What has become of a pipe's messages when its writer closed.
+/// The fate of a pipe's messages when its writer closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "it says whether all was taken"]
 pub enum Delivery {

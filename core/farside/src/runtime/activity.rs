@@ -1,4 +1,4 @@
-//! What the threads of a process are doing, in words that its other threads read.
+//! The activity of the threads of a process, in words that its other threads read.
 //!
 //! A worker writes what it waits for when it is about to sleep, or has looked in vain for long. So
 //! a short wait, a put and a call write nothing. A reader that wants more *watches* for some time.
@@ -75,7 +75,7 @@ impl Whom {
 /// A place in the program, and what happens there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// What a worker does there.
+    /// The activity of the worker at this place.
     pub doing: &'static str,
     /// The place.
     pub site: &'static Location<'static>,
@@ -274,7 +274,7 @@ impl Timing {
     }
 }
 
-/// What a worker waits for.
+/// The current wait of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CurrentWait {
     /// The number of the [place](Activity::places).
@@ -294,8 +294,8 @@ pub struct CurrentCall {
     pub since: Option<Duration>,
 }
 
-/// What a worker, or a thread of a [pool](Worker::pool_of), is doing: [`Activity::workers`]. With
-/// neither a wait nor a call it computes, or waits since a few microseconds.
+/// The activity of a worker, or of a thread of a [pool](Worker::pool_of): [`Activity::workers`].
+/// With neither a wait nor a call it computes, or has waited for a few microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerActivity {
@@ -321,7 +321,7 @@ pub struct WorkerActivity {
     pub counters: Option<(Duration, Counters)>,
 }
 
-/// What the workers of a process are doing, for any of its threads: [`Worker::activity`].
+/// The activity of the workers of a process, for any of its threads: [`Worker::activity`].
 ///
 /// It does not keep the process alive. When the process has left its job, nothing changes any more.
 #[derive(Clone, Debug)]

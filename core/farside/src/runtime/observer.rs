@@ -80,8 +80,8 @@ pub(crate) trait Observer: fmt::Debug + Send + Sync {
     fn renewed(&self, memory: Extent);
 }
 
-/// What a worker knows of others: of each worker, all accesses of the epochs below a number. Sorted
-/// by worker.
+/// A worker's knowledge of others: for each worker, all accesses of the epochs below a number.
+/// Sorted by worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Wire)]
 pub(crate) struct Known(pub(crate) Vec<(u32, u64)>);
 

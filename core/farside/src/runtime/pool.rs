@@ -28,7 +28,7 @@ use farside_launch::settings::Settings;
 /// job has ended.
 const NAP: Duration = Duration::from_millis(100);
 
-/// What a thread of a process does with calls.
+/// The role of a thread of a process in running calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// The thread runs the calls that arrive at it.
@@ -103,7 +103,8 @@ pub(crate) struct Pool {
     room: AtomicU32,
 }
 
-/// What a member publishes before it says that records have run, and after continuations have run.
+/// Counts that a member publishes before it reports records as run, and after continuations have
+/// run.
 #[derive(Debug)]
 struct OfMember {
     /// The number of calls that it has sent, by receiver. Quiescence counts these.

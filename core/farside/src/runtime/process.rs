@@ -69,7 +69,7 @@ pub struct Process {
     pub(crate) watch: Watch,
     /// Why each peer was given up, if it was.
     lost: Box<[OnceLock<Loss>]>,
-    /// Whether the coordinator has said that a peer is lost.
+    /// True for each peer that the coordinator has reported as lost.
     confirmed_lost: Box<[AtomicBool]>,
     recent_loss: RecentLoss,
     /// Peers whose connection ended, with the time by which the coordinator should have said why.

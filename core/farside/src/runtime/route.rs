@@ -12,7 +12,7 @@ use crate::runtime::home::HomeLayout;
 use farside_launch::control::{CARD_BYTES_MAX, PeerCard};
 use farside_launch::settings::{ADDRESS, Lookup, Settings};
 
-/// What a process learns about its job at the start.
+/// The facts about the job that a process receives at the start.
 #[derive(Debug)]
 pub(crate) struct StartOrders {
     pub(crate) job_id: u64,

@@ -52,7 +52,7 @@ struct Slot<V, G> {
     value: G,
 }
 
-/// What guards the value of a slot: a lock, or a `RefCell` where only one thread comes.
+/// The guard of the value of a slot: a lock, or a `RefCell` where only one thread comes.
 pub(crate) trait Guard<V>: Default {
     fn with<R>(&self, work: impl FnOnce(&mut Option<V>) -> R) -> R;
 }

@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 
-/// What a worker knows of its operations without a lock.
+/// A worker's knowledge of its operations, without a lock.
 #[derive(Debug, Default)]
 pub(crate) struct StartedOperations {
     /// The number of the last operation.

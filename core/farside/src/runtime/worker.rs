@@ -73,9 +73,9 @@ pub struct Worker {
     outboxes: Box<[OnceCell<RefCell<Outbox>>]>,
     inbox: RefCell<Inbox>,
     replies: RefCell<ReplySlots>,
-    /// What goes on after calls that have slots.
+    /// Continuations of calls that have slots.
     continuations: RefCell<Vec<Continuation>>,
-    /// What goes on after calls without slots.
+    /// Continuations of calls without slots.
     after_letters: RefCell<HashMap<SlotHandle, Next>>,
     /// The number of lost processes when the worker last looked for letters that never come.
     losses_seen: Cell<usize>,
@@ -102,7 +102,7 @@ pub struct Worker {
     pub(crate) shared_numbers: Numbers,
     /// The numbers of values of workers.
     pub(crate) local_numbers: Numbers,
-    /// What others read of this worker.
+    /// The words that other threads read of this worker.
     words: Arc<Words>,
     recorder: Recorder,
     /// The place that borrows a value of this worker, while one does.
@@ -130,7 +130,7 @@ pub struct Worker {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
-    /// What it sent.
+    /// The calls that it sent.
     pub sent: SendCounters,
     /// The number of calls that it ran for others, including those that it refused.
     pub executed: u64,

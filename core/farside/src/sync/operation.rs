@@ -47,7 +47,7 @@ impl<R> Outcome<R> {
     }
 }
 
-/// What an operation does if the value is poisoned.
+/// The action of an operation if the value is poisoned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
     /// It does not run.

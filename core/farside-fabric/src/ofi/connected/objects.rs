@@ -109,7 +109,7 @@ pub(super) struct Events {
 // SAFETY: the queue has no thread of its own, and the pointer is used through `self` only.
 unsafe impl Send for Events {}
 
-/// What a queue of events reports.
+/// An event in a queue of events.
 pub(super) enum Event {
     /// A peer wants to connect. The bytes are those that it passed.
     Request(OneInfo, Vec<u8>),
@@ -253,7 +253,7 @@ impl Drop for Passive {
     }
 }
 
-/// What peers may do with registered memory.
+/// The rights of peers to registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rights {
     /// This side uses it for its own operations.
@@ -299,7 +299,7 @@ pub(super) struct Transfer {
     pub(super) bytes: usize,
     pub(super) remote_address: u64,
     pub(super) remote_key: u64,
-    /// What the completion reports.
+    /// The number that the completion reports.
     pub(super) number: usize,
 }
 

@@ -13,7 +13,7 @@ pub(super) struct FaultyQueue {
     fault: Fault,
     sound: Box<dyn TransferQueue>,
     frontier: Arc<Frontier>,
-    /// What [`Fault::SignalsEarly`] has not posted.
+    /// The operations that [`Fault::SignalsEarly`] has not posted.
     put_off: Mutex<VecDeque<PutOff>>,
 }
 

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::global::{AddressFault, GlobalError};
 use crate::runtime::worker::Worker;
 
-/// What a worker that waits for operations is doing, for errors.
+/// The activity that errors name while a worker waits for operations.
 const COMPLETING: &str = "waiting for operations on memory to end";
 
 impl Worker {

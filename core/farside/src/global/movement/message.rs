@@ -18,7 +18,7 @@ pub(crate) struct MoveMessage {
     pub(super) what: About,
 }
 
-/// What is said about the operation.
+/// A statement about an operation.
 #[derive(Clone, Debug, PartialEq, Eq, Wire)]
 pub(super) enum About {
     /// Execute this when the operations `after` have ended.

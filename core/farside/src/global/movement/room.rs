@@ -67,7 +67,7 @@ pub(super) struct Note {
     pub(super) brings: Option<Parcel>,
     /// Where in memory of this process the earlier value of a word goes, and the size of the word.
     pub(super) store_at: Option<(Spot, usize)>,
-    /// What the observer of accesses keeps open until the operation is over.
+    /// The access that the observer keeps open until the operation is over.
     pub(super) hold: Option<Hold>,
 }
 

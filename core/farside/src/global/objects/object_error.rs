@@ -1,4 +1,4 @@
-//! What can be wrong with a collective object, and with its use.
+//! The faults of collective objects, and of their use.
 
 use farside_fabric::WorkerId;
 

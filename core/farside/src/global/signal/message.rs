@@ -24,7 +24,7 @@ pub(crate) struct Refused {
     pub(super) why: Refusal,
 }
 
-/// What is wrong with the memory at an address.
+/// A fault of the memory at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub(super) enum Refusal {
     Stale,

@@ -1,5 +1,5 @@
-//! What travels ahead of a call in a job whose accesses are observed: a call of its own, which
-//! carries what the sender knows of the accesses of others.
+//! The call that goes ahead of another in a job whose accesses are observed. It carries the
+//! sender's knowledge of the accesses of others.
 
 use farside_fabric::WorkerId;
 use farside_fabric::ring::record_bytes;

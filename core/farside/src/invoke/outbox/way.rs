@@ -82,7 +82,7 @@ pub(crate) struct Way {
     mark: Option<u64>,
     /// The number of such requests since this worker last looked, at most 2.
     wanted: u8,
-    /// Whether the service thread looks after the way.
+    /// The state of the path in the service thread's list.
     pub(crate) listed: Listed,
     /// The counters, without the bytes that the ring counts and without those of the outbox.
     pub(super) counters: SendCounters,

@@ -16,7 +16,7 @@ use crate::runtime::process::{Process, lock};
 const LOOK_AFTER: Duration = Duration::from_micros(200);
 const LOOK_AFTER_MAX: Duration = Duration::from_millis(2);
 
-/// Whether the service thread looks after a way.
+/// The state of a path in the service thread's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listed {
     /// The way is not in the list.

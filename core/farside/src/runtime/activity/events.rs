@@ -20,7 +20,7 @@ pub struct Event {
     pub at: Duration,
     /// How long it took.
     pub time: Duration,
-    /// What it was.
+    /// The kind of event.
     pub kind: EventKind,
 }
 

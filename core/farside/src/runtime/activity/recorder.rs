@@ -31,10 +31,10 @@ const KNOWN: usize = 128;
 /// The time between two marks for the same receiver: about 0.1 s.
 const MARK_TICKS: u64 = 1 << 28;
 
-/// What was met, each with its number, at the slots of their hashes.
+/// The values that were met, each with its number, at the slots of their hashes.
 type Met<T> = Box<[Cell<Option<(T, u16)>>]>;
 
-/// What a worker waits for, and where in the program.
+/// The object of a worker's wait, and its place in the program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wait {
     pub(crate) doing: &'static str,
@@ -84,7 +84,7 @@ struct Numbers {
 /// The state of a worker's recording.
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    /// What is recorded; 0 while no one looks.
+    /// The parts that are recorded; 0 while no one looks.
     mode: Cell<u8>,
     /// When the first part of the mode ends, in ticks.
     until: Cell<u64>,

@@ -1,4 +1,4 @@
-//! What those outside of the job are told of workers: their state, their times and their events.
+//! Reports on workers for readers outside of the job: their state, their times and their events.
 //!
 //! The door of a process answers them, or its launcher, which asks the service thread of the
 //! process by the control link.
@@ -17,7 +17,7 @@ use crate::wire::check::MessageKind;
 pub enum Question {
     /// Watches the workers for some milliseconds.
     Watch(u32),
-    /// What they are doing.
+    /// Asks for the activity of the workers.
     Workers,
     /// Begins a trace, goes on with it, or ends it if the time is 0.
     Trace {
@@ -45,7 +45,7 @@ pub enum Answer {
     Done,
     /// Another trace goes on.
     Traced,
-    /// What the workers are doing.
+    /// The activity of the workers.
     Workers(WorkersNow),
     /// Events.
     Events(Vec<EventsNow>),
@@ -100,7 +100,7 @@ pub struct Counted {
     pub ring_bytes: u64,
 }
 
-/// What a worker is doing. Times are nanoseconds of the monotonic clock.
+/// The activity of a worker. Times are nanoseconds of the monotonic clock.
 #[derive(Clone, Debug, PartialEq, Eq, Wire)]
 #[wire(crate = "crate::wire")]
 pub struct WorkerNow {
@@ -119,7 +119,7 @@ pub struct WorkerNow {
     pub counters: Option<(u64, Counted)>,
 }
 
-/// What the workers of a process are doing.
+/// The activity of the workers of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Wire)]
 #[wire(crate = "crate::wire")]
 pub struct WorkersNow {

@@ -30,7 +30,7 @@ pub(super) struct Group<'a> {
     pub(super) site: &'static Location<'static>,
 }
 
-/// What the program passes to a collective, as far as all members must agree on it.
+/// The arguments of a collective, as far as all members must agree on them.
 pub(super) struct Shape {
     type_name: &'static str,
     /// The number of elements of a slice.

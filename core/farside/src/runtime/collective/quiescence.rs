@@ -18,7 +18,7 @@ use crate::runtime::activity::recorder::Wait;
 use crate::runtime::worker::Worker;
 use crate::wire::Wire;
 
-/// What one worker, or all of them together, have counted in a round.
+/// The counts of one worker, or of all of them together, in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub(super) struct QuiesceRound {
     pub(super) sent: u64,

@@ -1,4 +1,4 @@
-//! What a worker knows of its collectives.
+//! A worker's knowledge of its collectives.
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -10,7 +10,7 @@ use farside_fabric::{ProcessId, WorkerId};
 use super::team::Team;
 use crate::wire::Wire;
 
-/// What a worker knows of its collectives.
+/// A worker's knowledge of its collectives.
 #[derive(Debug)]
 pub(crate) struct Collectives {
     /// Those of all workers.
@@ -64,13 +64,13 @@ pub(super) struct Sequence {
     pub(super) members: Option<Rc<[WorkerId]>>,
     /// The number of collectives that this worker has begun, which is the number of the last one.
     pub(super) begun: u64,
-    /// What the last one is.
+    /// The content of the last one.
     pub(super) current: Content,
-    /// What was announced in round `k` of barriers. Each round always has the same sender.
+    /// The announcements of round `k` of barriers. Each round always has the same sender.
     arrived: Vec<Announced>,
     /// Values that have arrived, by collective and sender.
     values: HashMap<(u64, WorkerId), Value>,
-    /// What values from other binaries use, in all sequences of this worker.
+    /// The memory that values from other binaries use, in all sequences of this worker.
     foreign: Rc<Cell<Foreign>>,
     /// True if a value was dropped because too much had arrived. No later collective can complete
     /// then.
@@ -177,7 +177,7 @@ impl Kind {
     }
 }
 
-/// What a collective is. All workers that take part in it agree on that.
+/// The content of a collective. All workers that take part in it agree on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Wire)]
 pub(super) struct Content {
     pub(super) kind: Kind,
@@ -238,7 +238,7 @@ pub(super) struct Value {
 pub(super) const FOREIGN_VALUES_MAX: usize = 1 << 16;
 pub(super) const FOREIGN_BYTES_MAX: usize = 256 << 20;
 
-/// What a value of another binary counts against the bound.
+/// Returns the bytes that a value of another binary counts against the bound.
 pub(super) fn kept_bytes(content: &Content, bytes: &[u8]) -> usize {
     content.type_name.len() + bytes.len()
 }

@@ -49,7 +49,7 @@ pub struct Team {
     members: Rc<[WorkerId]>,
 }
 
-/// What the name of a team that was not split from another one begins with.
+/// The beginning of the name of a team that was not split from another one.
 const LISTED: u64 = 1;
 const SURVIVORS: u64 = 2;
 

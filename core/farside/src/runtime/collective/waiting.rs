@@ -93,7 +93,7 @@ impl Sequence {
     }
 }
 
-/// What ends a turn of waiting.
+/// The end of a turn of waiting.
 enum Seen<T> {
     Found(T),
     Heard(Standing),

@@ -12,7 +12,7 @@ use crate::invoke::inbox::{Handling, handler_error, run_last};
 use crate::invoke::message::RingName;
 use crate::runtime::process::Notice;
 
-/// What a room does on a worker when a process is lost.
+/// A library's action on a worker when a process is lost.
 #[derive(Clone)]
 pub(crate) struct LossHook(Rc<OnLoss>);
 

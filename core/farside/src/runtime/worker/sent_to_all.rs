@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-/// What a worker has called on all workers. Such calls travel in order. So when all workers have
+/// A worker's calls to all workers. Such calls travel in order. So when all workers have
 /// answered a *mark*, a call of the library's own, they have received all calls before it.
 #[derive(Debug, Default)]
 pub(crate) struct SentToAll {

@@ -19,7 +19,7 @@ pub(crate) const LOCKS_MAX: usize = 1 << 16;
 /// The largest number of waiters at one home.
 pub(crate) const WAITERS_MAX: usize = 1 << 16;
 
-/// Whether others may hold the lock at the same time.
+/// The mode of a lock: for one holder alone, or shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Alone,

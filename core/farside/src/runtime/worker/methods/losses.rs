@@ -1,4 +1,4 @@
-//! What remains of a job after processes are lost.
+//! The rest of a job after processes are lost.
 
 use farside_fabric::{ProcessId, WorkerId};
 
@@ -9,7 +9,7 @@ use crate::runtime::collective::Team;
 use crate::runtime::worker::{Worker, extension};
 
 extension! {
-    /// What remains of a job after processes are lost.
+    /// The rest of a job after processes are lost.
     ///
     /// This is a part of [`Worker`]. The prelude brings it in.
     Losses:
