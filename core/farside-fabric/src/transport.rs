@@ -11,7 +11,7 @@
 //! 3. If the region is *mapped*, accesses are the caller's own loads and stores. Otherwise they are
 //!    [posted](Carrier::post) as an [`Operation`] and end as a [`Completion`].
 //!    [Deregistration](Transport::deregister) withdraws a key at once, and every holder learns of
-//!    it. When the owner is told that the deregistration is over, no access of any process reaches
+//!    it. When the owner learns that the deregistration is over, no access of any process reaches
 //!    the memory any more (mapped pages stay with the peer).
 //! 4. A completed put is visible to every later get, atomic or load anywhere. Two operations that
 //!    are both not completed may take effect in either order, and a put of more than eight bytes
@@ -98,7 +98,7 @@ pub trait Transport: Carrier + Any {
     fn register_user(&self, memory: Arc<UserMemory>) -> Result<UserRegion, FabricError>;
 
     /// Withdraws a key. From now on attaching it fails with [`FabricError::StaleKey`]. Its holders
-    /// are told, and their new operations fail in the same way. The completion ends when each
+    /// are notified, and their new operations fail in the same way. The completion ends when each
     /// holder has reported that it has nothing in flight, or is lost. Then no peer can access the
     /// memory any more, its slot may be reused, and user memory belongs to its owner alone. The
     /// completion carries no data; drop it if you need not know when the memory is free.

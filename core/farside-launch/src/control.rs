@@ -1,8 +1,8 @@
 //! The link between each process of a job and the coordinator.
 //!
-//! A process greets and is told to start. It reports when it is idle or has failed, and is told
-//! of losses and of the end of the job. Where shared memory does not connect all processes, it also
-//! sends its address on the fabric and receives those of its peers. The
+//! A process greets and receives the order to start. It reports when it is idle or has failed, and
+//! learns of losses and of the end of the job. Where shared memory does not connect all processes,
+//! it also sends its address on the fabric and receives those of its peers. The
 //! [coordinator](crate::coordinator) decides the order of all this. Processes send each other
 //! nothing by this link.
 

@@ -97,9 +97,9 @@ enum Phase {
         /// The start of the next round. `None` while a round is under way.
         next_round_at: Option<Duration>,
     },
-    /// All processes were told to return.
+    /// All processes were ordered to return.
     Finished,
-    /// All processes were told that the job ended.
+    /// All processes were notified that the job ended.
     Ended,
 }
 
@@ -306,12 +306,12 @@ impl Coordinator {
         all_ended.then(|| self.first_failure.clone().map_or(Ok(()), |failure| Err(failure.into())))
     }
 
-    /// Returns whether all processes were told to return, so that any of them may end.
+    /// Returns whether all processes were ordered to return, so that any of them may end.
     pub fn is_finished(&self) -> bool {
         self.phase == Phase::Finished
     }
 
-    /// Returns whether every running process has failed or was told that the job ended, and so
+    /// Returns whether every running process has failed or was notified that the job ended, and so
     /// should leave.
     pub fn only_stragglers_run(&self) -> bool {
         self.phase == Phase::Ended || self.processes.iter().all(|state| state.ended || state.lost.is_some())

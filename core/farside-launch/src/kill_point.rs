@@ -42,7 +42,7 @@ kill_points! {
     RingAsking = "ring-asking",
     /// The process has asked a receiver for a ring.
     RingAsked = "ring-asked",
-    /// A ring was made here; its sender was not told.
+    /// A ring was made here; its sender was not notified.
     RingMade = "ring-made",
     /// An answer to a request for a ring or a chunk was sent; nothing else has been done since.
     RingAnswered = "ring-answered",
@@ -50,14 +50,14 @@ kill_points! {
     SenderOpened = "sender-opened",
     /// The process has asked a receiver for one more chunk.
     GrowthAsked = "growth-asked",
-    /// One more chunk was granted here; the sender was not told.
+    /// One more chunk was granted here; the sender was not notified.
     GrowthMade = "growth-made",
     /// A requested chunk is ready; nothing was written into it.
     SenderGrown = "sender-grown",
-    /// A ring is given up; its receiver was not told.
+    /// A ring is given up; its receiver was not notified.
     RingClosing = "ring-closing",
     /// Everything from a ring that was given up has run, and its memory may be reused; its sender
-    /// was not told.
+    /// was not notified.
     RingClosed = "ring-closed",
     /// A ring has room for a staged record, which is not in it.
     RecordReserved = "record-reserved",
@@ -70,30 +70,30 @@ kill_points! {
     ReplyClaimed = "reply-claimed",
     /// A call has arrived whose buffer must be read; it was not read yet.
     BufferFound = "buffer-found",
-    /// The sender of a call was told that its buffer was read; the function has not run.
+    /// The sender of a call was notified that its buffer was read; the function has not run.
     BufferRead = "buffer-read",
-    /// A result is in registered memory; the caller was not told.
+    /// A result is in registered memory; the caller was not notified.
     ResultPut = "result-put",
     /// A broadcast call was forwarded, and has not run here.
     SentOn = "sent-on",
     /// The process has asked an owner for memory, or to take some back.
     MemoryAsked = "memory-asked",
-    /// Memory was granted to another process, which was not told.
+    /// Memory was granted to another process, which was not notified.
     MemoryGranted = "memory-granted",
-    /// Memory was taken back from another process, which was not told.
+    /// Memory was taken back from another process, which was not notified.
     MemoryReleased = "memory-released",
     /// The process has asked for a pipe; nothing was written into it.
     PipeAsked = "pipe-asked",
-    /// A pipe was made here for a writer, which was not told.
+    /// A pipe was made here for a writer, which was not notified.
     PipeMade = "pipe-made",
-    /// The writer of a pipe was told that the pipe is there; nothing else has been done since.
+    /// The writer of a pipe was notified that the pipe is there; nothing else has been done since.
     PipeAnswered = "pipe-answered",
     /// A message is in its slot of a pipe, without its flag. In builds with debug assertions only.
     PipeFilled = "pipe-filled",
     /// A message of a pipe was read; its slot was not released. In builds with debug assertions
     /// only.
     PipeRead = "pipe-read",
-    /// An end of a pipe was dropped; the other end was not told.
+    /// An end of a pipe was dropped; the other end was not notified.
     PipeLeft = "pipe-left",
     /// The peer has granted memory for a heap; nothing was written there.
     HeapMade = "heap-made",
@@ -111,17 +111,17 @@ kill_points! {
     HeapTagsTaken = "heap-tags-taken",
     /// The process has asked a peer which blocks it has freed.
     HeapAsked = "heap-asked",
-    /// A heap is closed; its peer was not told.
+    /// A heap is closed; its peer was not notified.
     HeapClosing = "heap-closing",
-    /// The process has told another to carry out an operation on memory.
+    /// The process has asked another to execute an operation on memory.
     MoveAsked = "move-asked",
-    /// The process has to carry out an operation for another process, and has not begun.
+    /// The process has to execute an operation for another process, and has not begun.
     MoveTaken = "move-taken",
-    /// The operation is done; the process that asked for it was not told.
+    /// The operation is done; the process that asked for it was not notified.
     MoveDone = "move-done",
-    /// The process has told the coordinator that it is idle.
+    /// The process has reported to the coordinator that it is idle.
     RoundReported = "round-reported",
-    /// The coordinator has told the process that the job is done.
+    /// The coordinator has notified the process that the job is done.
     Finished = "finished",
 }
 

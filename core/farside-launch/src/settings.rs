@@ -359,7 +359,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Refuses a job that does not fit on this machine, as far as that can be told before it
+    /// Refuses a job that does not fit on this machine, as far as that is known before it
     /// starts.
     ///
     /// # Errors

@@ -1,12 +1,12 @@
-//! [`Beside`]: values of which a part travels beside the bytes.
+//! [`Beside`]: values with a part that travels separately from the bytes.
 
 use crate::{Decoder, Encoder, Schema, WireError};
 
-/// A value that travels between programs alone, and never within a job. What it stands for goes
-/// [beside](Encoder::attach) the bytes, and becomes usable by the [context](Decoder::context) at
-/// the receiver.
+/// A value that travels between programs alone, and never within a job. The resource that it stands
+/// for goes [next to](Encoder::attach) the bytes, and becomes usable by the
+/// [context](Decoder::context) at the receiver.
 ///
-/// [`travels_beside!`](crate::travels_beside) makes such a type [`Wire`](trait@crate::Wire) without
+/// [`crate::travels_beside!`] makes such a type [`Wire`](trait@crate::Wire) without
 /// unsafe code. The functions are those of `Wire`, which names them.
 pub trait Beside: Sized + Send + 'static {
     /// See [`Wire::describe`](crate::Wire::describe).

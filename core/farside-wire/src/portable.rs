@@ -50,8 +50,8 @@ impl Encoder {
         (self.bytes, self.attached)
     }
 
-    /// Attaches something that travels beside the bytes, for those who send them. Returns its
-    /// index, which the value writes in its place.
+    /// Attaches a resource that travels separately from the bytes, for the code that sends them.
+    /// Returns its index, which the value writes in its place.
     pub fn attach(&mut self, thing: Box<dyn Any + Send>) -> u32 {
         self.attached.push(thing);
         u32::try_from(self.attached.len() - 1).expect("memory holds fewer values")

@@ -30,10 +30,10 @@
 //! can be done anywhere, also where waiting is not allowed. After a barrier, all workers know what
 //! each did before, so those accesses have ended.
 //!
-//! An operation that runs beside its worker keeps its accesses *open* until it ends, for its own
-//! worker, too. Its accesses end with it if it was not made, or if others may know of its end
-//! before its worker does (the reader of a lent buffer; a process that sees what was ordered after
-//! the operation). Otherwise they belong to the epoch in which it completed.
+//! An operation that runs concurrently with its worker keeps its accesses *open* until it ends, for
+//! its own worker, too. Its accesses end with it if it was not made, or if others may know of its
+//! end before its worker does (the reader of a lent buffer; a process that sees what was ordered
+//! after the operation). Otherwise they belong to the epoch in which it completed.
 //!
 //! The owner also records releases, as it takes the memory back. A release conflicts with every
 //! access, and ends when the memory is allocated again.

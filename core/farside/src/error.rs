@@ -497,7 +497,7 @@ pub enum CorruptRecord {
     Overrun {
         /// The position of the frame.
         position: u64,
-        /// The position up to which the receiver had told the sender that it has run the stream.
+        /// The position up to which the receiver had reported the stream as run.
         credited: u64,
     },
     /// There is no function with this number.

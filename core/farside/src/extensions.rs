@@ -1,5 +1,5 @@
 //! State that libraries keep in each process: [`Worker::process_state`]; functions that a process
-//! runs beside its workers: [`Caller::run_beside`].
+//! runs on threads of their own: [`Caller::run_beside`].
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -19,9 +19,9 @@ use crate::runtime::room::{Room, Seed};
 use crate::runtime::worker::Worker;
 use crate::wire::Wire;
 
-/// The most bytes of an errand.
+/// The most bytes of arguments of a background function.
 const ERRAND_BYTES_MAX: usize = 4096;
-/// The number of errands that a process runs at once.
+/// The number of background functions that a process runs at once.
 const ERRANDS_MAX: usize = 16;
 
 type States = HashMap<TypeId, Arc<dyn Any + Send + Sync>>;
@@ -30,7 +30,7 @@ type States = HashMap<TypeId, Arc<dyn Any + Send + Sync>>;
 #[derive(Default)]
 pub(crate) struct Extensions {
     states: Mutex<States>,
-    /// The threads of errands, perhaps with some that have ended.
+    /// The threads of background functions, perhaps with some that have ended.
     errands: Mutex<Vec<Aside>>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Extensions {
 #[derive(Debug, Wire)]
 #[wire(crate = "crate::wire")]
 pub(crate) struct ErrandMessage {
-    /// The number of the errand's entry in the table of functions.
+    /// The number of the function's entry in the table of functions.
     errand: u16,
     bytes: Vec<u8>,
 }
@@ -53,7 +53,8 @@ impl Extensions {
         state.downcast().expect("a state has the type under which it was stored")
     }
 
-    /// Runs an errand on a thread of its own. Drops it if as many as are allowed run already.
+    /// Runs a background function on a thread of its own. Drops it if the limit of [`ERRANDS_MAX`]
+    /// is reached.
     fn begin_errand(&self, process: &Arc<Process>, errand: fn(&Caller, &[u8]), bytes: Vec<u8>) -> Result<()> {
         let mut errands = lock(&self.errands);
         errands.retain(|errand| !errand.has_ended());
@@ -86,7 +87,7 @@ impl Room for Extensions {
 
     fn take(&self, process: &Arc<Process>, from: ProcessId, message: ErrandMessage) {
         let ErrandMessage { errand, bytes } = message;
-        // In another binary, the number is that of another errand.
+        // In another binary, the number is that of another function.
         if let Some(errand) = process.table().errand(errand).filter(|_| process.is_alike(from)) {
             // Without a thread, it is as if the message was lost: its sender asks again.
             let _ = self.begin_errand(process, errand, bytes);

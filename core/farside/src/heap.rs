@@ -41,8 +41,8 @@
 //! [`hand_over`](Block::hand_over) the block belongs to the peer, which [frees
 //! it](OwnedBlock::free) after use. A [lent](Block::lend) block still belongs to the initiator,
 //! while the peer reads and writes it. Lend a block to receive an answer, which the initiator
-//! [gets](Block::get). If the peer could not be told the name of a block, the initiator can [take
-//! it back](RemoteHeap::take_back).
+//! [gets](Block::get). If the name of a block could not be sent to the peer, the initiator can
+//! [take it back](RemoteHeap::take_back).
 //!
 //! ```no_run
 //! # use farside::prelude::*;

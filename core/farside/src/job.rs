@@ -24,7 +24,7 @@
 //!
 //! After the bodies of all workers have returned, every call that was sent still runs, and so do
 //! the calls that these send. Then `run` returns everywhere. If a process fails (a worker returns
-//! an error or panics, the process exits or is killed), the others are told. Whatever waits for
+//! an error or panics, the process exits or is killed), the others are notified. Whatever waits for
 //! that process returns [`Error::PeerLost`](crate::Error::PeerLost), and the other processes go on
 //! if they can. The launcher's verdict is the *first* failure, whatever followed from it. Errors of
 //! the others name that failure as well.
@@ -309,7 +309,7 @@ impl Job {
     ///   another job than this one.
     ///
     /// # Panics
-    /// In a process whose worker panicked, after the others were told. In a process that failed
+    /// In a process whose worker panicked, after the others were notified. In a process that failed
     /// otherwise and was started by Farside's launcher, this unwinds without a message, with the
     /// error as payload: the launcher returns the verdict, so one failure is reported once.
     #[track_caller]

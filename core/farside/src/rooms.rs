@@ -9,7 +9,7 @@ use crate::pipe::Pipes;
 use crate::runtime::room::RoomEntry;
 use crate::tasks::Tasks;
 
-/// The rooms of every process, from the bottom up: a loss is told to them in this order.
+/// The rooms of every process, from the bottom up: they learn of a loss in this order.
 ///
 /// Tags: 1 memory, 2 check, 3 global, 4 heap, 5 pipe, 6 sync, 7 dist, 8 buffers, 9 tasks,
 /// 10 extensions.

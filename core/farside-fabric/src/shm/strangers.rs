@@ -14,7 +14,7 @@ use farside_sys::process::user_id;
 use super::link::{Link, LinkState};
 use super::{ShmEndpoint, State};
 
-/// Number of strangers that are let in beside one for each process of the job.
+/// Number of strangers that are let in, besides one for each process of the job.
 pub(super) const BESIDE_PEERS: usize = 16;
 /// Time in which a stranger must identify itself. A peer does so as soon as it is connected.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -357,7 +357,7 @@ fn results_without_a_waiter_are_not_kept() {
     assert!(is_empty() && matches!(served(unanswered), Err(FabricError::StaleKey { .. })) && is_empty());
 }
 
-/// The last refused access completes like others: a thread that waits for that is told.
+/// The last refused access completes like others: a thread that waits for that is notified.
 #[test]
 fn a_refused_access_is_not_under_way() {
     let held = Held::new(true);

@@ -176,7 +176,7 @@ impl Network {
         Ok(completion)
     }
 
-    /// Withdraws a key of a process. Its holders are told.
+    /// Withdraws a key of a process. Notifies its holders.
     pub(super) fn deregister(&mut self, process: ProcessId, key: RemoteKey) -> Result<Completion, FabricError> {
         let (completion, holders) = self.process(process).regions.deregister(key)?;
         for holder in holders {

@@ -117,7 +117,7 @@ impl Request {
         }
     }
 
-    /// Number of bytes that travel to the target beside the request itself, and number of bytes
+    /// Number of bytes that travel to the target besides the request itself, and number of bytes
     /// that travel back.
     pub(super) fn bytes_there_and_back(&self) -> (usize, usize) {
         match self {

@@ -46,7 +46,7 @@ impl Script {
         Self { coordinator: Coordinator::new(plan(processes)), now: Duration::ZERO }
     }
 
-    /// Returns a script in which all processes have greeted and were told to start.
+    /// Returns a script in which all processes have greeted and were ordered to start.
     fn started(processes: u32) -> Self {
         let mut script = Self::new(processes);
         for process in 0..processes {
@@ -57,7 +57,7 @@ impl Script {
         script
     }
 
-    /// Returns a script in which all processes were told to return.
+    /// Returns a script in which all processes were ordered to return.
     fn finished(processes: u32) -> Self {
         let mut script = Self::started(processes);
         (0..processes).for_each(|process| script.idle(process, 0, 1, 1));
@@ -133,7 +133,7 @@ fn reported(text: &str) -> ProcessEnd {
     ProcessEnd::Reported(text.into())
 }
 
-/// Checks that all processes were told the same reason, and returns it.
+/// Checks that all processes received the same reason, and returns it.
 fn ending(told: &[(u32, ToProcess)], processes: impl IntoIterator<Item = u32>) -> String {
     let Some((_, ToProcess::Ended { why: Ending::Other(why) })) = told.first() else { panic!("no end: {told:?}") };
     let all = to_all(processes, &ToProcess::Ended { why: Ending::Other(why.clone()) });
@@ -644,7 +644,7 @@ fn happening(processes: u32) -> impl Strategy<Value = Happening> {
     ]
 }
 
-/// A correct process: it greets, is idle, answers, and ends when it is told to.
+/// A correct process: it greets, is idle, answers, and ends when it is ordered to.
 #[derive(Clone, Debug, Default)]
 struct Dutiful {
     to_say: VecDeque<ToCoordinator>,

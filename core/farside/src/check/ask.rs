@@ -160,7 +160,7 @@ impl Checks {
         let ask = |request| CheckMessage::Ask { request, worker, lifetime };
         match self.ask(me, of, deadline, ask) {
             Ok(Answer::State(state)) => Ok(state),
-            // No other process can learn what a lost worker did, or whom it told.
+            // No other process can learn what a lost worker did, or whom it notified.
             Err(Error::PeerLost { process, .. }) if process == of => Ok(AccessState::Ended),
             Ok(Answer::Entered | Answer::Met(_)) => Ok(AccessState::Ended),
             Err(error) => Err(error),

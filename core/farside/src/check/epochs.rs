@@ -28,7 +28,7 @@ pub(crate) enum AccessState {
     Ended,
     /// No other thread knows of it.
     Open,
-    /// It belongs to this epoch of its thread, which has told others only by calls. Workers that
+    /// It belongs to this epoch of its thread, which has published it only by calls. Workers that
     /// know of it have it in their [`Known`], unless a thread has published it since.
     Told { epoch: u64 },
     /// It belongs to an operation that has not completed.
@@ -150,7 +150,8 @@ impl Epochs {
         }
     }
 
-    /// Returns whether a thread of this process may have told others of an access without a call.
+    /// Returns whether a thread of this process may have made an access known to others without a
+    /// call.
     pub(super) fn is_published(&self, worker: u32, epoch: u64) -> bool {
         self.threads.iter().any(|thread| lock(thread).published.has(worker, epoch))
     }

@@ -1,4 +1,4 @@
-//! Operations that run beside their worker, and keep their accesses open until they end.
+//! Operations that run concurrently with their worker, and keep their accesses open until they end.
 
 use farside_fabric::ProcessId;
 use farside_fabric::clock::lock;

@@ -278,7 +278,8 @@ mod tests {
         assert_eq!(shadow.enter(record(2, Write, 100, 8), &ended(0)), None);
     }
 
-    /// Accesses of a worker that has told some others stay until all may know, once for each place.
+    /// Accesses of a worker that has notified some others stay until all may know, once for each
+    /// place.
     #[test]
     fn a_worker_that_knows_of_an_access_comes_after_it() {
         let mut shadow = Shadow::default();

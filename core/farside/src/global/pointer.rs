@@ -215,7 +215,7 @@ impl<T: Pod> GlobalPtr<T> {
     /// [`get`](Self::get) that the [access checker](crate::check) does not report.
     ///
     /// This is for optimistic reads: the value may be a mix of old and new bytes, so something in
-    /// it or beside it must tell whether it is whole. A version that changes with each write does
+    /// it or next to it must show whether it is whole. A version that changes with each write does
     /// so where the memory is mapped: [`load`](Self::load) the version, look, make a
     /// [`fence`](std::sync::atomic::fence) with acquire ordering, and load the version again. Where
     /// a put may arrive in pieces, only a checksum does.

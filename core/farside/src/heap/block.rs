@@ -94,8 +94,8 @@ impl<'h> Block<'h> {
 
     /// Writes the local view to the peer.
     ///
-    /// *Completion*: when it returns, the bytes are visible at the peer to every worker that is
-    /// told the name afterwards.
+    /// *Completion*: when it returns, the bytes are visible at the peer to every worker that
+    /// learns the name afterwards.
     ///
     /// *Cost*: one put, of the bytes and the block's header.
     ///

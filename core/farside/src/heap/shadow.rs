@@ -179,7 +179,7 @@ mod tests {
         units: u32,
         serial: u64,
         holder: Holder,
-        /// The peer has freed it, and the initiator has not been told.
+        /// The peer has freed it, and the initiator does not know yet.
         is_freed: bool,
     }
 

@@ -39,10 +39,10 @@ pub trait Remote {
     unsafe fn run(worker: &Worker, payload: *const u8, end: *const u8, operand: u32) -> *const u8;
 }
 
-/// A function that a process runs on a thread of its own, beside its workers:
+/// A background function, which a process runs on a thread of its own, not on a worker:
 /// [`Caller::run_beside`].
 pub trait Errand: 'static {
-    /// Runs the errand. The bytes are those that its sender has passed, but check them: they may
+    /// Runs the function. The bytes are those that its sender has passed, but check them: they may
     /// come from a process that is mistaken.
     fn run(here: &Caller, bytes: &[u8]);
 }
@@ -117,7 +117,7 @@ impl Entries {
         self.number_at(entry_address!(LISTED, T::run))
     }
 
-    /// Returns the number of an errand.
+    /// Returns the number of a background function.
     ///
     /// # Errors
     /// [`Error::ForeignFunction`].
@@ -137,7 +137,7 @@ impl Entries {
 pub(crate) struct FunctionTable {
     entries: Entries,
     trampolines: Box<[Option<Trampoline>]>,
-    /// The errands, by the number of their entry.
+    /// The background functions, by the number of their entry.
     errands: HashMap<u16, fn(&Caller, &[u8])>,
     image: Image,
 }
@@ -178,7 +178,7 @@ impl FunctionTable {
         Callable { trampolines: if is_alike { &self.trampolines } else { &[] } }
     }
 
-    /// Returns the errand of this number.
+    /// Returns the background function of this number.
     pub(crate) fn errand(&self, number: u16) -> Option<fn(&Caller, &[u8])> {
         self.errands.get(&number).copied()
     }

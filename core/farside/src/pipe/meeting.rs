@@ -141,7 +141,7 @@ impl Process {
     /// Closes the reading end, after `taken` messages.
     ///
     /// # Errors
-    /// The reason why a writer that has not closed could not be told.
+    /// The reason why a writer that has not closed could not be notified.
     pub(super) fn close_inlet(&self, name: PipeName, taken: u64) -> error::Result<()> {
         let mut books = lock(&self.room::<Pipes>().0);
         let Some(Incoming { inlet, writer, next, .. }) = books.incoming.remove(&name) else { return Ok(()) };

@@ -380,7 +380,7 @@ impl PipeReader<'_> {
 
 impl Drop for PipeReader<'_> {
     fn drop(&mut self) {
-        // Callers of `close` learn whether the writer was told; a drop ignores it.
+        // Callers of `close` learn whether the writer was notified; a drop ignores it.
         let _ = self.end();
     }
 }

@@ -1,4 +1,4 @@
-//! [`Aside`]: a thread of the library's own beside the workers, which a room joins at its end.
+//! [`Aside`]: a helper thread of a room, apart from the workers. The room joins it at its end.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;

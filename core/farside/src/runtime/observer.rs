@@ -6,8 +6,8 @@
 //!
 //! An access belongs to an *epoch* of its thread. Before a thread tells another one anything, it
 //! ends its epoch. A call carries what its sender knows ([`Known`]). All other ways of telling
-//! carry nothing, so they end the accesses for every worker. An operation that runs beside its
-//! worker keeps its accesses open as a [`Hold`].
+//! carry nothing, so they end the accesses for every worker. An operation that runs concurrently
+//! with its worker keeps its accesses open as a [`Hold`].
 
 use std::cell::RefCell;
 use std::fmt;
@@ -30,7 +30,7 @@ use crate::error::{Error, Result};
 pub(crate) trait Observer: fmt::Debug + Send + Sync {
     /// Ends the accesses of one worker thread of the process, or of all its threads if `local` is
     /// `None`, because the thread is about to tell others in a way that carries nothing. If `to` is
-    /// set, only that worker is told.
+    /// set, only that worker is notified.
     fn end_accesses(&self, local: Option<usize>, to: Option<WorkerId>);
 
     /// Ends the epoch of a thread, which is about to send a message to one worker. Returns what the
@@ -356,7 +356,7 @@ impl Process {
         }
     }
 
-    /// As [`end_accesses`](Self::end_accesses), before only one worker is told.
+    /// As [`end_accesses`](Self::end_accesses), before only one worker is notified.
     #[inline]
     pub(crate) fn end_accesses_for(&self, to: u32) {
         if let Some(observer) = self.observer() {

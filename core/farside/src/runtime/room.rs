@@ -33,7 +33,7 @@ use farside_launch::settings::Settings;
 /// The number of tags, which bounds the number of rooms.
 const TAG_COUNT: usize = 16;
 
-/// Set in the first byte of a room's message, beside its tag. Not set in the runtime's own
+/// Set in the first byte of a room's message, together with its tag. Not set in the runtime's own
 /// messages.
 pub(crate) const TAG_BIT: u8 = 0x80;
 

@@ -46,7 +46,7 @@ pub(crate) type Body<'a> = dyn Fn(&Worker) -> Result<()> + Send + Sync + 'a;
 /// The first error of a worker, or the reason why the job did not start or was ended.
 ///
 /// # Panics
-/// If a worker panicked, after the other processes were told.
+/// If a worker panicked, after the other processes were notified.
 pub(crate) fn run_process(member: Member, names: Names, rooms: &[RoomEntry], body: &Body<'_>) -> Result<()> {
     let control = member.control.clone();
     let outcomes = start(member, names, rooms).and_then(|process| run_started(&process, body));

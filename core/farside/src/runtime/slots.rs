@@ -70,7 +70,7 @@ impl<V> Guard<V> for RefCell<Option<V>> {
     }
 }
 
-/// A value of any type. Its type is told without a call, as that of `Rc<dyn Any>` is not.
+/// A value of any type. Its type is known without a call, unlike that of `Rc<dyn Any>`.
 #[derive(Clone, Debug)]
 pub(crate) struct Local {
     type_id: TypeId,

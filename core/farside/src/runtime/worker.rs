@@ -326,7 +326,7 @@ impl Worker {
     }
 
     /// Returns the job's [deadline](crate::Job::deadline): how long anything waits for another
-    /// process unless it is told otherwise.
+    /// process unless the program says otherwise.
     #[inline]
     pub fn default_deadline(&self) -> Duration {
         self.process.settings().deadline
@@ -423,7 +423,8 @@ impl Worker {
     ///
     /// # Errors
     /// [`Error::Full`], [`Error::Deadline`], [`Error::TooLarge`], [`Error::UnknownWorker`],
-    /// [`Error::PeerLost`], [`Error::DifferentBinaries`], [`Error::ForeignFunction`] or `InHandler`.
+    /// [`Error::PeerLost`], [`Error::DifferentBinaries`], [`Error::ForeignFunction`] or
+    /// `InHandler`.
     #[track_caller]
     pub fn call_buffer<A: Wire, R: Outcome>(
         &self,
@@ -439,7 +440,8 @@ impl Worker {
     ///
     /// # Errors
     /// [`Error::Full`], [`Error::Deadline`], [`Error::TooLarge`], [`Error::UnknownWorker`],
-    /// [`Error::PeerLost`], [`Error::DifferentBinaries`], [`Error::ForeignFunction`] or `InHandler`.
+    /// [`Error::PeerLost`], [`Error::DifferentBinaries`], [`Error::ForeignFunction`] or
+    /// `InHandler`.
     #[track_caller]
     pub fn call_return<A: Wire, R: Wire>(
         &self,
@@ -454,7 +456,8 @@ impl Worker {
     ///
     /// # Errors
     /// [`Error::Full`], [`Error::Deadline`], [`Error::TooLarge`], [`Error::UnknownWorker`],
-    /// [`Error::PeerLost`], [`Error::DifferentBinaries`], [`Error::ForeignFunction`] or `InHandler`.
+    /// [`Error::PeerLost`], [`Error::DifferentBinaries`], [`Error::ForeignFunction`] or
+    /// `InHandler`.
     #[track_caller]
     pub fn call_with_reply<A: Wire, R: Wire>(
         &self,

@@ -226,7 +226,7 @@ impl<T> Requests<T> {
                     next.store(list.first, Ordering::Relaxed);
                     self.holder.store(0, Ordering::Relaxed);
                     // SAFETY: the request was not run, so it exists; its thread waits and was not
-                    // told anything.
+                    // notified.
                     unsafe { settle(request, CHOSEN) };
                     return others;
                 }
@@ -283,7 +283,7 @@ pub(crate) unsafe fn run<T>(request: NonNull<Request<T>>, value: &ValueCell<T>) 
 /// Tells the waiting thread what has become of its request, which is gone afterwards.
 ///
 /// # Safety
-/// The thread waits, and was not told anything.
+/// The thread waits, and was not notified.
 unsafe fn settle<T>(request: NonNull<Request<T>>, to: u32) {
     // Each field is borrowed by itself, since a borrow of the whole request would outlive it.
     // SAFETY: the request exists until its state is changed here.

@@ -202,7 +202,7 @@ fn mutants_are_found() {
     )));
 }
 
-/// Corrupt words of a faulty peer are told from valid ones.
+/// Corrupt words of a faulty peer are detected.
 #[test]
 fn corrupt_words_are_told() {
     use protocol::Corrupt;

@@ -1,8 +1,8 @@
 //! How an endpoint closes: it tells its peers, and waits until they know.
 //!
 //! A provider that fails to write to a connection may drop what has arrived on it. If an endpoint
-//! closed as soon as it had told its peers, a peer that puts could lose the message in this way.
-//! Over `rxm` its puts would then never end (see [`queues`](crate::ofi::queues)).
+//! closed as soon as it had notified its peers, a peer that puts could lose the message in this
+//! way. Over `rxm` its puts would then never end (see [`queues`](crate::ofi::queues)).
 
 use super::{Header, Kind, Payload, State, transmit};
 use crate::ids::ProcessId;
@@ -41,7 +41,7 @@ impl State {
         let header = Header { token: self.token, from: self.process, kind: Kind::Farewell };
         let peer = &mut self.peers[to.index()];
         let nothing: Payload<'_> = (0, &mut |_| {});
-        // A peer that cannot be told finds out itself, or the launcher tells it.
+        // A peer that cannot be notified finds out itself, or the launcher notifies it.
         let told = transmit(&self.port, &mut self.flights, &mut self.staging, peer, to, header, nothing);
         peer.told = !matches!(told, Ok(false));
     }

@@ -244,7 +244,7 @@ mod tests {
         let attached = ends[0].attach(region.key()).unwrap();
         finish(&mut ends, &attached);
         let over = ends[1].deregister(region.key()).unwrap();
-        // The owner has told the holder, and makes no progress, so no operation can end.
+        // The owner has notified the holder, and makes no progress, so no operation can end.
         let put = ends[0].post(region.key(), Operation::Put { offset: 0, data: vec![7; BYTES] }).unwrap();
         let deadline = farside_testbed::deadline();
         while ends[0].natives.closing.is_empty() {

@@ -131,7 +131,7 @@ extension! {
     fn allocate_with(&self, bytes: usize, options: AllocateOptions) -> Result<Registered>;
 
     /// Returns the global address of a buffer, valid while the buffer exists. When it is dropped,
-    /// its memory goes to the next buffer, and other workers are not told.
+    /// its memory goes to the next buffer, and other workers are not notified.
     ///
     /// # Errors
     /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress) if the process has too

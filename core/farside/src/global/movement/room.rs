@@ -55,7 +55,7 @@ pub(super) struct Thread {
     pub(super) notes: HashMap<u64, Note>,
     /// Futures that wait for an operation.
     pub(super) wakers: Vec<Waker>,
-    /// True if an operation has ended without the thread being told.
+    /// True if an operation has ended and the thread was not notified.
     has_news: bool,
 }
 
@@ -342,8 +342,8 @@ impl Thread {
             spot.store_word(process, *previous, *bytes);
         }
         match note.hold {
-            // A process that sees what comes after it knows that it is over, whatever its worker
-            // has told.
+            // A process that sees what comes after it knows that it is over, even if its worker
+            // has not reported it.
             Some(hold) if is_followed => hold.end(process),
             Some(hold) => hold.complete(process),
             None => {}

@@ -40,7 +40,7 @@ enum State<J> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
     In,
-    /// There is no room, which its process is to be told.
+    /// There is no room, and its process must be notified.
     Refused,
     /// It came after one that was refused. Its process knows so when it has learned of that
     /// refusal.

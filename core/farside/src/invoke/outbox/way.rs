@@ -100,7 +100,7 @@ pub(super) enum Phase {
     /// There is no ring, because the receiver's memory is not mapped here, or no memory or
     /// descriptor was left for one: records travel as frames.
     Framed,
-    /// The receiver was told that nothing more comes, and has not confirmed yet that it has run
+    /// The receiver was notified that nothing more comes, and has not confirmed yet that it has run
     /// everything.
     Closing,
     /// The receiver is gone.
@@ -574,7 +574,7 @@ impl Way {
         }
         match no_room_for {
             Some(bytes) if self.needs_chunk_for(bytes) => match self.ask_for_chunk(process, bytes) {
-                // Its caller was told that the record is kept.
+                // Its caller knows that the record is kept.
                 Err(Error::Full { .. }) => self.leave_ring(process)?,
                 other => other?,
             },

@@ -143,7 +143,7 @@ impl Process {
         let lane = self.lanes().by_receiver.get(to.index()).and_then(OnceLock::get);
         // A locked lane is in use.
         if let Some(mut lane) = lane.and_then(|lane| lane.try_lock().ok()) {
-            // A receiver that cannot be told keeps the ring, or is gone.
+            // A receiver that cannot be reached keeps the ring, or is gone.
             let _ = lane.give_up_if_idle(self);
         }
     }

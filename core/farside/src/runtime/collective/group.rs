@@ -228,7 +228,7 @@ impl<'a> Group<'a> {
         if let Some(mismatch) = mismatch {
             // The others may wait for workers that have noticed it.
             for other in self.members().filter(|other| !is_told && *other != me.id()) {
-                // A worker that cannot be told is lost, or learns of this one's end.
+                // A worker that cannot be reached is lost, or learns of this one's end.
                 let to = me.internal(other).when_full(WhenFull::Queue);
                 let _ = match me.runs_same_binary(other) {
                     true => to.call(mismatch.clone(), keep_mismatch).map_err(Error::from),

@@ -78,7 +78,7 @@ pub(super) struct Sequence {
     /// Set when two workers take part in different collectives. No later collective can complete
     /// then.
     pub(super) mismatch: Option<Mismatch>,
-    /// True if all members were told of it.
+    /// True if all members were notified of it.
     pub(super) is_told: bool,
     /// True if a collective of this worker has ended in an error, so that its values may arrive
     /// late.
@@ -442,8 +442,8 @@ impl Sequence {
         first == Some(self.begun)
     }
 
-    /// Notes a mismatch, of which no member was told. That of the earliest collective stays: other
-    /// members may still wait in it. Returns whether it is this one.
+    /// Notes a mismatch, of which no member was notified. That of the earliest collective stays:
+    /// other members may still wait in it. Returns whether it is this one.
     pub(super) fn note(&mut self, mut mismatch: Mismatch) -> bool {
         if self.mismatch.as_ref().is_some_and(|noted| noted.number <= mismatch.number) {
             return false;
@@ -609,7 +609,7 @@ mod tests {
         assert!(sequence.take(second, &inner, FROM).is_some() && sequence.mismatch.is_none());
     }
 
-    /// A member that waits in an earlier collective must be told of the earliest mismatch.
+    /// A member that waits in an earlier collective must learn of the earliest mismatch.
     #[test]
     fn the_mismatch_of_the_earliest_collective_stays() {
         let mut sequence = new_sequence();

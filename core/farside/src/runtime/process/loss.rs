@@ -108,7 +108,7 @@ impl Process {
         (0..peers).map(ProcessId::new).filter(|peer| self.is_given_up(*peer))
     }
 
-    /// Returns whether an error has told the program that a process is lost.
+    /// Returns whether an error has named a process as lost to the program.
     #[inline]
     pub(crate) fn is_named_lost(&self, process: ProcessId) -> bool {
         self.named_lost.get(process.index()).is_some_and(|named| named.load(Ordering::Relaxed))

@@ -71,7 +71,7 @@ impl Worker {
             }
             Notice::WayWanted { to } => {
                 if let Some(mut outbox) = self.outbox(to) {
-                    // A receiver that cannot be told is lost, or asks again.
+                    // A receiver that cannot be reached is lost, or asks again.
                     let _ = outbox.give_up_if_idle(&self.process);
                 }
             }
