@@ -423,8 +423,7 @@ impl Worker {
     ///
     /// # Errors
     /// [`Error::Full`], [`Error::Deadline`], [`Error::TooLarge`], [`Error::UnknownWorker`],
-    /// [`Error::PeerLost`], [`Error::DifferentBinaries`], [`Error::ForeignFunction`] or
-    /// `InHandler`.
+    /// [`Error::PeerLost`], [`Error::DifferentBinaries`], [`Error::ForeignFunction`], `InHandler`.
     #[track_caller]
     pub fn call_buffer<A: Wire, R: Outcome>(
         &self,
@@ -440,8 +439,7 @@ impl Worker {
     ///
     /// # Errors
     /// [`Error::Full`], [`Error::Deadline`], [`Error::TooLarge`], [`Error::UnknownWorker`],
-    /// [`Error::PeerLost`], [`Error::DifferentBinaries`], [`Error::ForeignFunction`] or
-    /// `InHandler`.
+    /// [`Error::PeerLost`], [`Error::DifferentBinaries`], [`Error::ForeignFunction`], `InHandler`.
     #[track_caller]
     pub fn call_return<A: Wire, R: Wire>(
         &self,
@@ -456,8 +454,7 @@ impl Worker {
     ///
     /// # Errors
     /// [`Error::Full`], [`Error::Deadline`], [`Error::TooLarge`], [`Error::UnknownWorker`],
-    /// [`Error::PeerLost`], [`Error::DifferentBinaries`], [`Error::ForeignFunction`] or
-    /// `InHandler`.
+    /// [`Error::PeerLost`], [`Error::DifferentBinaries`], [`Error::ForeignFunction`], `InHandler`.
     #[track_caller]
     pub fn call_with_reply<A: Wire, R: Wire>(
         &self,
