@@ -243,15 +243,15 @@ pub enum RendezvousError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProcessEnd {
-    /// It exited with this status.
+    /// The process exited with this status.
     Exited(i32),
     /// This signal killed it.
     Killed(i32),
-    /// It could not be started, for this reason.
+    /// The process could not be started, for this reason.
     NotStarted(String),
-    /// It reported this error before it exited.
+    /// The process reported this error before it exited.
     Reported(String),
-    /// It was stopped because the job took too long.
+    /// The process was stopped because the job took too long.
     TimedOut,
 }
 

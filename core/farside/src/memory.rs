@@ -151,7 +151,7 @@ impl RemoteMemory {
         self.put_from(me, offset, data, Location::caller())
     }
 
-    /// As [`put`](Self::put), for an access at the given place in the program.
+    /// Like [`put`](Self::put), for an access at the given place in the program.
     pub(crate) fn put_from(&self, me: &Worker, offset: u64, data: &[u8], site: Caller) -> Result<()> {
         let inside = self.inside(offset, data.len())?;
         let touched = (inside, data.len(), Touch { kind: AccessKind::Write, site });
@@ -172,14 +172,14 @@ impl RemoteMemory {
         self.get_from(me, offset, data, Location::caller())
     }
 
-    /// As [`get`](Self::get), for an access at the given place in the program.
+    /// Like [`get`](Self::get), for an access at the given place in the program.
     pub(crate) fn get_from(&self, me: &Worker, offset: u64, data: &mut [u8], site: Caller) -> Result<()> {
         let inside = self.inside(offset, data.len())?;
         let touched = (inside, data.len(), Touch { kind: AccessKind::Read, site });
         self.on_region(me, Some(touched), |region, deadline| region.get(inside, data, deadline))
     }
 
-    /// As [`get`](Self::get), not checked: for memory that others write, whose contents tell
+    /// Like [`get`](Self::get), not checked: for memory that others write, whose contents tell
     /// whether a read is consistent.
     pub(crate) fn look(&self, me: &Worker, offset: u64, data: &mut [u8]) -> Result<()> {
         let inside = self.inside(offset, data.len())?;
@@ -201,7 +201,7 @@ impl RemoteMemory {
         self.atomic64_from(me, offset, change, Location::caller())
     }
 
-    /// As [`atomic64`](Self::atomic64), for an access at the given place in the program.
+    /// Like [`atomic64`](Self::atomic64), for an access at the given place in the program.
     pub(crate) fn atomic64_from(
         &self,
         me: &Worker,

@@ -21,7 +21,7 @@ pub(crate) struct Owner {
     holders: BTreeMap<(RegionName, ProcessId), Holder>,
     /// Withdrawn regions with holders, or with accesses of this process under way.
     leaving: BTreeMap<RegionName, Completion>,
-    /// Those of them that have no holder any more.
+    /// The withdrawn regions that no peer uses any more.
     unheld: BTreeSet<RegionName>,
 }
 

@@ -238,7 +238,7 @@ pub enum TransferEnd {
     /// The deadline passed.
     #[error("the deadline passed")]
     Deadline,
-    /// It is no longer wanted.
+    /// The connection is no longer needed.
     #[error("it is no longer wanted")]
     Unwanted,
     /// The connection has failed. Nothing more goes over it.

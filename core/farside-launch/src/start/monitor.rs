@@ -23,7 +23,7 @@ pub enum AskError {
     /// The process has ended, or the job has no such process.
     #[error("the process has ended")]
     Ended,
-    /// It was not in time.
+    /// The answer was not in time.
     #[error("the process did not answer its launcher in time: look whether it is stopped")]
     Silent,
     /// The answer has more than 16 MiB.

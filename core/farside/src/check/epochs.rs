@@ -28,10 +28,10 @@ pub(crate) enum AccessState {
     Ended,
     /// No other thread knows of it.
     Open,
-    /// It belongs to this epoch of its thread, which has published it only by calls. Workers that
-    /// know of it have it in their [`Known`], unless a thread has published it since.
+    /// The access belongs to this epoch of its thread, which has published it only by calls.
+    /// Workers that know of it have it in their [`Known`], unless a thread has published it since.
     Told { epoch: u64 },
-    /// It belongs to an operation that has not completed.
+    /// The access belongs to an operation that has not completed.
     InUse,
 }
 

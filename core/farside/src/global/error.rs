@@ -66,10 +66,10 @@ into_error!(MovementError ObjectError SectionFault);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressFault {
-    /// It is null.
+    /// The address is null.
     #[error("it is null: a pointer was used before it was set, or at the end of a list")]
     Null,
-    /// It names a process that the job does not have.
+    /// The address names a process that the job does not have.
     #[error("the job has only processes 0 to {}: the address comes from another job, or was overwritten", count - 1)]
     NoSuchProcess {
         /// The number of processes.

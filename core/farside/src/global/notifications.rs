@@ -164,7 +164,7 @@ impl Notifications {
         self.wait_some_for(me, numbers, me.default_deadline())
     }
 
-    /// As [`wait_some`](Self::wait_some), for at most `time`.
+    /// Like [`wait_some`](Self::wait_some), for at most `time`.
     ///
     /// # Errors
     /// [`GlobalError::Notification`] if a number does not exist, none was named, or they are
@@ -210,7 +210,7 @@ impl Notifications {
         self.take_any_for(me, numbers, me.default_deadline())
     }
 
-    /// As [`take_any`](Self::take_any), for at most `time`.
+    /// Like [`take_any`](Self::take_any), for at most `time`.
     ///
     /// # Errors
     /// [`GlobalError::Notification`] if a number does not exist, none was named, or they are
@@ -242,7 +242,7 @@ impl Notifications {
         self.take_some_for(me, numbers, me.default_deadline())
     }
 
-    /// As [`take_some`](Self::take_some), for at most `time`.
+    /// Like [`take_some`](Self::take_some), for at most `time`.
     ///
     /// # Errors
     /// [`GlobalError::Notification`] if a number does not exist, none was named, or they are
@@ -279,7 +279,7 @@ impl Notifications {
         self.take_all_for(me, numbers, me.default_deadline())
     }
 
-    /// As [`take_all`](Self::take_all), for at most `time`.
+    /// Like [`take_all`](Self::take_all), for at most `time`.
     ///
     /// # Errors
     /// [`GlobalError::Notification`] if a number does not exist, none was named, or they are

@@ -95,9 +95,9 @@ impl Worker {
 /// The rights of other workers to registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rights {
-    /// They may read it.
+    /// Other workers may read the memory.
     Read,
-    /// They may read and write it.
+    /// Other workers may read and write the memory.
     Write,
 }
 
@@ -140,7 +140,7 @@ impl<T: Pod + Send> Segment<T> {
         Ok(self.deregister_within(me, me.default_deadline())?)
     }
 
-    /// As [`deregister`](Self::deregister), for at most `time`. If a process does not release the
+    /// Like [`deregister`](Self::deregister), for at most `time`. If a process does not release the
     /// memory in that time (it may be stopped, or very busy), the error has the segment, to be
     /// tried again. Its address is taken back at the first try, and its values stay readable
     /// [here](Self::local).
@@ -193,7 +193,8 @@ impl<T: Pod + Send> ReadOnlySegment<T> {
         Ok(self.deregister_within(me, me.default_deadline())?)
     }
 
-    /// As [`deregister`](Self::deregister), for at most `time`: see [`Segment::deregister_within`].
+    /// Like [`deregister`](Self::deregister), for at most `time`: see
+    /// [`Segment::deregister_within`].
     ///
     /// # Errors
     /// With the segment: [`Error::Deadline`] if a process does not release the memory in time;
@@ -286,7 +287,7 @@ impl RawSegment {
         self.deregister_within(me, me.default_deadline())
     }
 
-    /// As [`deregister`](Self::deregister), for at most `time`.
+    /// Like [`deregister`](Self::deregister), for at most `time`.
     ///
     /// # Errors
     /// [`Error::Deadline`] if a process does not release the memory in time; [`Error::InHandler`]

@@ -76,7 +76,7 @@ pub enum SectionFault {
     /// Its numbers are too large.
     #[error("its values are more, or lie further apart, than memory can hold")]
     TooLarge,
-    /// It has too many dimensions.
+    /// The section has too many dimensions.
     #[error("{count} dimensions; at most {DIMENSIONS_MAX} are supported")]
     TooManyDimensions {
         /// The number of dimensions.

@@ -218,7 +218,7 @@ fn attach(process: &Process, key: RemoteKey, deadline: Instant) -> Result<Remote
 /// How a range of memory is reached.
 #[derive(Clone, Debug)]
 pub(super) enum Reach {
-    /// It is mapped and begins here, until the worker attaches or drops a region.
+    /// The range is mapped and begins here, until the worker attaches or drops a region.
     Mapped(*mut u8),
     /// By accesses to this region, from this offset on, which do not wait for others.
     AtOnce { region: RemoteRegion, offset: u64 },
@@ -390,7 +390,7 @@ impl Worker {
         self.get_slowly(address, bytemuck::bytes_of_mut(value))
     }
 
-    /// As [`get_value`](Self::get_value), without a report to the observer of accesses.
+    /// Like [`get_value`](Self::get_value), without a report to the observer of accesses.
     #[inline]
     pub(super) fn look_value<T: Pod>(&self, address: GlobalAddress, value: &mut T) -> Result<()> {
         if self.get_mapped(address, value)? {
@@ -427,7 +427,7 @@ impl Worker {
         self.get_bytes(address, bytemuck::cast_slice_mut(values))
     }
 
-    /// As [`get_values`](Self::get_values), without a report to the observer of accesses.
+    /// Like [`get_values`](Self::get_values), without a report to the observer of accesses.
     #[inline]
     pub(super) fn look_values<T: Pod>(&self, address: GlobalAddress, values: &mut [T]) -> Result<()> {
         check_alignment::<T>(address)?;
@@ -456,7 +456,7 @@ impl Worker {
         Ok(())
     }
 
-    /// As [`store64`](Self::store64), for 32 bits.
+    /// Like [`store64`](Self::store64), for 32 bits.
     #[inline]
     #[track_caller]
     pub(super) fn store32(&self, address: GlobalAddress, value: u32) -> Result<()> {
@@ -602,7 +602,7 @@ impl Worker {
         self.on_region_as(address, bytes, false, touch, access)
     }
 
-    /// As [`on_region`](Self::on_region), for a range that may be a word.
+    /// Like [`on_region`](Self::on_region), for a range that may be a word.
     fn on_region_as<T>(
         &self,
         address: GlobalAddress,

@@ -127,7 +127,7 @@ impl<W: Word> Until<W> {
         self.wait_for(me, me.default_deadline())
     }
 
-    /// As [`wait`](Self::wait), for at most `time`.
+    /// Like [`wait`](Self::wait), for at most `time`.
     ///
     /// # Errors
     /// [`Error::Deadline`](crate::Error::Deadline) if the condition does not hold in time;
@@ -142,7 +142,7 @@ impl<W: Word> Until<W> {
         me.watch_until("waiting for a signal", time, |me| self.look(me).transpose())
     }
 
-    /// As [`test`](Self::test), with an error if it can never hold.
+    /// Like [`test`](Self::test), with an error if it can never hold.
     #[inline]
     fn look(&self, me: &Worker) -> Result<Option<W>> {
         // Looked at before the word, so that a signal given before the loss counts.

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use super::error::HeapError;
 use super::layout::{ALIGN_MAX, UNIT_BYTES};
 
-/// As many units as the heap has, all zero at first. Untouched pages cost nothing.
+/// The initiator's copy of all units of the heap, all zero at first. Untouched pages cost nothing.
 #[derive(Debug)]
 pub(super) struct LocalMemory {
     allocated: NonNull<u8>,

@@ -176,7 +176,7 @@ thread_local! {
 /// replies, while it lives.
 #[derive(Debug)]
 pub(crate) struct Recipients {
-    /// It belongs to one thread.
+    /// Marks that the reply belongs to one thread.
     _thread: PhantomData<*const ()>,
 }
 
@@ -207,10 +207,10 @@ impl Drop for Recipients {
 /// A message to the caller about a [`Reply`] that travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub(crate) enum Mark {
-    /// It has sent the reply to another process, which is none of the `losses` lost processes to
-    /// which its sender sends nothing more.
+    /// The process has sent the reply to another process, which is none of the `losses` lost
+    /// processes to which its sender sends nothing more.
     Sent { losses: u32 },
-    /// It has received the reply.
+    /// The process has received the reply.
     Received,
 }
 

@@ -233,7 +233,7 @@ fn move_until_stopped(process: &Arc<Process>) {
 
 enum Started {
     Underway(Underway),
-    /// It has ended, or an attaching thread has it.
+    /// The transfer has ended, or an attaching thread has it.
     Ended,
     Full(Transfer),
 }

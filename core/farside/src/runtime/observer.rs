@@ -356,7 +356,7 @@ impl Process {
         }
     }
 
-    /// As [`end_accesses`](Self::end_accesses), before only one worker is notified.
+    /// Like [`end_accesses`](Self::end_accesses), before only one worker is notified.
     #[inline]
     pub(crate) fn end_accesses_for(&self, to: u32) {
         if let Some(observer) = self.observer() {

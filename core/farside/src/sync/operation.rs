@@ -50,9 +50,9 @@ impl<R> Outcome<R> {
 /// The action of an operation if the value is poisoned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
-    /// It does not run.
+    /// The operation does not run.
     Refuse,
-    /// It runs, and so do later ones.
+    /// The operation runs, and so do later ones.
     Mend,
 }
 
@@ -85,7 +85,7 @@ impl<T> Guarded<T> {
 pub(crate) struct Asked<T, F, R> {
     request: Request<Guarded<T>>,
     after: After,
-    /// These cells belong to the owner of the request: the waiting thread, before it leaves the
+    /// Cells that belong to the owner of the request: the waiting thread, before it leaves the
     /// request and after the request has ended; in between the thread that runs it.
     operation: Cell<Option<F>>,
     outcome: Cell<Option<Outcome<R>>>,

@@ -112,7 +112,7 @@ extension! {
     /// handler.
     fn wait_all [W: Word](&self, conditions: &[Until<W>]) -> Result<Vec<W>>;
 
-    /// As [`wait_all`](Self::wait_all), for at most this long.
+    /// Like [`wait_all`](Self::wait_all), for at most this long.
     ///
     /// # Errors
     /// [`Error::Deadline`](crate::Error::Deadline) if the conditions do not hold in time;
@@ -135,7 +135,7 @@ extension! {
     /// handler.
     fn wait_any [W: Word](&self, conditions: &[Until<W>]) -> Result<Option<(usize, W)>>;
 
-    /// As [`wait_any`](Self::wait_any), for at most this long.
+    /// Like [`wait_any`](Self::wait_any), for at most this long.
     ///
     /// # Errors
     /// [`Error::Deadline`](crate::Error::Deadline) if the conditions do not hold in time;
@@ -158,7 +158,7 @@ extension! {
     /// handler.
     fn wait_some [W: Word](&self, conditions: &[Until<W>]) -> Result<Vec<(usize, W)>>;
 
-    /// As [`wait_some`](Self::wait_some), for at most this long.
+    /// Like [`wait_some`](Self::wait_some), for at most this long.
     ///
     /// # Errors
     /// [`Error::Deadline`](crate::Error::Deadline) if the conditions do not hold in time;

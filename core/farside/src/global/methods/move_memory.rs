@@ -219,7 +219,7 @@ extension! {
     /// [`Error::Deadline`], after which the operations continue; [`Error::InHandler`] in a handler.
     fn complete(&self, handle: Handle) -> Result<()>;
 
-    /// As [`complete`](Self::complete), for at most `time`.
+    /// Like [`complete`](Self::complete), for at most `time`.
     ///
     /// # Errors
     /// [`GlobalError::Movement`](crate::global::GlobalError::Movement) with `Failed` or
@@ -311,6 +311,6 @@ extension! {
     /// OpenSHMEM's `fence`.
     fn fence_peer(&self, peer: ProcessId);
 
-    /// As [`fence_peer`](Self::fence_peer), for every process by itself.
+    /// Like [`fence_peer`](Self::fence_peer), for every process by itself.
     fn fence_all(&self);
 }

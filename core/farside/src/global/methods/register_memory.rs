@@ -55,7 +55,7 @@ extension! {
     /// Nothing stays registered then.
     fn register [T: Pod + Send](&self, values: Vec<T>) -> Result<Segment<T>>;
 
-    /// As [`register`](Self::register), for other workers to read only. This process reads the
+    /// Like [`register`](Self::register), for other workers to read only. This process reads the
     /// values as a slice.
     ///
     /// # Errors
@@ -96,7 +96,7 @@ extension! {
     /// Nothing stays registered then.
     fn lend [T: Pod, R](&self, values: &mut [T], body: impl FnOnce(&LentSegment<'_, T>) -> R) -> Result<R>;
 
-    /// As [`lend`](Self::lend), for other workers to read only: `body` gets the address.
+    /// Like [`lend`](Self::lend), for other workers to read only: `body` gets the address.
     ///
     /// # Errors
     /// Before `body` runs: [`Error::InHandler`] in a handler;
@@ -105,7 +105,7 @@ extension! {
     /// Nothing stays registered then.
     fn lend_read_only [T: Pod, R](&self, values: &[T], body: impl FnOnce(GlobalSlice<T>) -> R) -> Result<R>;
 
-    /// As [`allocate`](Worker::allocate), on another NUMA node or on pages that the program
+    /// Like [`allocate`](Worker::allocate), on another NUMA node or on pages that the program
     /// chooses. In a simulation all pages are ordinary ones.
     ///
     /// ```no_run

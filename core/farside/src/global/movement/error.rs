@@ -11,7 +11,7 @@ use crate::memory::address::GlobalAddress;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MovementError {
-    /// It has failed, and may have taken effect in part.
+    /// The operation has failed, and may have taken effect in part.
     #[error("{handle} failed: {cause}")]
     Failed {
         /// The operation.
@@ -20,7 +20,7 @@ pub enum MovementError {
         #[source]
         cause: Box<Error>,
     },
-    /// It was not started, since an operation that it was ordered after has failed.
+    /// The operation was not started, since one that it was ordered after has failed.
     #[error("{handle} was not started: it was ordered after {earlier}, which failed")]
     NotStarted {
         /// The operation.

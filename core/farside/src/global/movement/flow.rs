@@ -98,7 +98,7 @@ enum Stage {
     Reading(Completion),
     /// Starts once the transport has room for it.
     Waiting,
-    /// It was read, and must be written.
+    /// The piece was read, and must be written.
     Unwritten,
     Writing(Completion),
     Changing(Completion),

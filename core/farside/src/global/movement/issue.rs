@@ -39,7 +39,7 @@ impl Draft {
 
 /// How an operation was started.
 enum Started {
-    /// It is over already, with this result.
+    /// The operation is over already, with this result.
     Over(Handle, MoveValue),
     Open(Handle),
 }

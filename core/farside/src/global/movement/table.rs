@@ -32,7 +32,7 @@ struct Task<J> {
 enum State<J> {
     Held(J),
     Begun(J),
-    /// It has failed, and its process has not confirmed that it knows.
+    /// The command has failed, and its process has not confirmed that it knows.
     Failed,
 }
 
@@ -42,8 +42,8 @@ pub(super) enum Taken {
     In,
     /// There is no room, and its process must be notified.
     Refused,
-    /// It came after one that was refused. Its process knows so when it has learned of that
-    /// refusal.
+    /// The command came after one that was refused. Its process knows so when it has learned of
+    /// that refusal.
     Dropped,
 }
 

@@ -209,7 +209,7 @@ impl Place {
         Ok(Some(Self { address, bytes, reach: me.reach(address, bytes)?, _region: None }))
     }
 
-    /// As [`new`](Self::new), for one of two places. Keeps the memory mapped while the other is
+    /// Like [`new`](Self::new), for one of two places. Keeps the memory mapped while the other is
     /// looked up.
     fn kept<T: Pod>(me: &Worker, slice: &GlobalSlice<T>, section: &Section) -> Result<Option<Self>> {
         let Some((address, bytes)) = Self::range(slice, section)? else { return Ok(None) };

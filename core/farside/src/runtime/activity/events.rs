@@ -28,7 +28,7 @@ pub struct Event {
 /// have no number cannot be paired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// It made a call.
+    /// The worker made a call.
     Sent {
         /// The receiver.
         to: WorkerId,
@@ -46,7 +46,7 @@ pub enum EventKind {
         /// The number of the call.
         number: Option<u32>,
     },
-    /// It ran a call.
+    /// The worker ran a call.
     Ran {
         /// The sender.
         from: Whom,
@@ -55,20 +55,20 @@ pub enum EventKind {
         /// The number of the call.
         number: Option<u32>,
     },
-    /// It waited.
+    /// The worker waited.
     Waited {
         /// Where.
         place: u16,
         /// For whom.
         whom: Whom,
     },
-    /// It took part in a collective.
+    /// The worker took part in a collective.
     Collective {
         /// Where.
         place: u16,
     },
-    /// It wrote memory: [`GlobalPtr::put`](crate::GlobalPtr::put) and its like. When it was issued,
-    /// not how long it took.
+    /// The worker wrote memory: [`GlobalPtr::put`](crate::GlobalPtr::put) and its like. When it was
+    /// issued, not how long it took.
     Put {
         /// Whose memory it was.
         to: ProcessId,
@@ -77,7 +77,7 @@ pub enum EventKind {
         /// Where.
         place: u16,
     },
-    /// It wrote a message into a [pipe](crate::pipe).
+    /// The worker wrote a message into a [pipe](crate::pipe).
     Message {
         /// The reader.
         to: WorkerId,

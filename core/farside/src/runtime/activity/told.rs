@@ -41,7 +41,7 @@ pub enum Question {
 #[derive(Clone, Debug, PartialEq, Eq, Wire)]
 #[wire(crate = "crate::wire")]
 pub enum Answer {
-    /// It is done.
+    /// The request was executed.
     Done,
     /// Another trace goes on.
     Traced,

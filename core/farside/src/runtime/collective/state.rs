@@ -13,10 +13,10 @@ use crate::wire::Wire;
 /// A worker's knowledge of its collectives.
 #[derive(Debug)]
 pub(crate) struct Collectives {
-    /// Those of all workers.
+    /// The collectives of all workers.
     all: Sequence,
-    /// Those of teams, by the team's name: the teams of this worker, and those that it has not made
-    /// yet and from which something has arrived.
+    /// The collectives of teams, by the team's name: the teams of this worker, and those that it
+    /// has not made yet and from which something has arrived.
     teams: HashMap<u64, Sequence>,
     /// The names of teams that the program has dropped. What still arrives for them is dropped,
     /// too. This is bounded: when the first set is full, it replaces the second, whose names are

@@ -26,11 +26,11 @@ const CHAIN_MAX: u32 = 32;
 /// Where a worker stands with a collective of another one.
 #[derive(Clone, Debug, Wire)]
 enum Standing {
-    /// It has not begun the collective.
+    /// The worker has not begun the collective.
     Before,
-    /// It never will, because its body has returned.
+    /// The worker never will begin it, because its body has returned.
     Returned,
-    /// It waits for a worker, in the collective or in an earlier one.
+    /// The worker waits for another one, in the collective or in an earlier one.
     Waits {
         whom: WorkerId,
         /// The number of the collective in which it waits.
@@ -39,7 +39,7 @@ enum Standing {
         looks: u64,
         content: Content,
     },
-    /// It has begun the collective, and waits for no worker.
+    /// The worker has begun the collective, and waits for no other one.
     Begun,
 }
 
