@@ -17,11 +17,11 @@
 //! from that memory, most of which report no completion of their own. The crate `farside-transmit`
 //! makes it usable for programs.
 //!
-//! # Rooms
+//! # Modules
 //!
-//! From the bottom up; a room imports only rooms above it in this table.
+//! From the bottom up; a module imports only modules above it in this table.
 //!
-//! | room | contents |
+//! | module | contents |
 //! |---|---|
 //! | [`ids`], [`wait`], [`clock`] | the names of processes and workers, the ways to wait, real and virtual time |
 //! | [`ring`], [`bell`] | the protocols on mapped memory: streams of records, and how a receiver sleeps and wakes |

@@ -5,7 +5,7 @@
 //! per callable thread of the process, and once for its other threads
 //!   doorbell         128 B                 wakes the thread
 //!   looks            128 B                 counts the looks of the thread at its calls
-//!   arrival bits     1 bit a source        sources: each worker, and the lane of each process
+//!   arrival bits     1 bit a source        sources: workers, the shared rings of processes
 //!   reply slots      REPLY_SLOT_COUNT x 64 B
 //!   reply space      REPLY_SPACE_BYTES     results that are larger than a slot
 //! latches            LATCH_COUNT x 8 B     counted down by calls that were executed elsewhere
@@ -110,7 +110,7 @@ impl Shape {
     }
 
     /// The name under which the threads of a process that are not workers receive their replies. It
-    /// is the name of the process's lane.
+    /// is the name of the process's shared ring.
     #[inline]
     pub fn callers_of(self, process: ProcessId) -> WorkerId {
         WorkerId::new(self.callable() + process.number())
@@ -134,8 +134,8 @@ impl Shape {
         self.callable_per_process() as usize
     }
 
-    /// Number of rings that may lead to one worker: one from each callable thread, and one lane
-    /// from each process.
+    /// Number of rings that may lead to one worker: one from each callable thread, and one shared
+    /// ring from each process.
     #[inline]
     pub fn sources(self) -> usize {
         (self.callable() + self.processes) as usize

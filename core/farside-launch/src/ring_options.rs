@@ -9,7 +9,7 @@ use crate::error::{LaunchError as Error, Result};
 pub const FIRST_CHUNK_BYTES: usize = 4 << 10;
 /// The number of chunks that a ring begins with.
 pub const FIRST_CHUNK_COUNT: usize = 2;
-/// The size of the chunks that a lane begins with. Lanes carry less than rings.
+/// The size of the chunks that a shared ring begins with. Shared rings carry less than rings.
 pub const FIRST_LANE_CHUNK_BYTES: usize = FIRST_CHUNK_BYTES / 2;
 /// The largest number of chunks that one request brings.
 pub const CHUNKS_PER_REQUEST_MAX: usize = 16;
@@ -49,8 +49,8 @@ pub struct RingOptions {
     /// The largest number of chunks of a ring, without those for single long calls: 2 to 1024, and
     /// at least `first_chunks`.
     pub chunks_max: usize,
-    /// The size of the first chunks: a multiple of 128. The lanes of a process begin with half of
-    /// it.
+    /// The size of the first chunks: a multiple of 128. The shared rings of a process begin with
+    /// half of it.
     pub chunk_bytes: usize,
     /// The largest size of a chunk: a multiple of 128. A longer call gets a chunk of its own.
     pub chunk_bytes_max: usize,

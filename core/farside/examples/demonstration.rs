@@ -42,7 +42,7 @@ fn demonstration(me: &Worker) -> farside::Result<()> {
     }
     executed.wait()?;
 
-    // This call needs no ring of its own: it goes through the lane of the process.
+    // This call needs no ring of its own: it goes through the shared ring of the process.
     let told = me.synchronizer(1)?;
     me.to(WorkerId::new(0)).send_based().notify(&told, On::Executed).call(
         (me.id(), bytes_sent),

@@ -1,9 +1,9 @@
 //! Calls that carry buffers in registered memory, results that go into registered memory, and calls
 //! to all workers.
 //!
-//! This room stands above [`invoke`](crate::invoke) and [`memory`](crate::memory). It adds forms of
-//! calls to [`To`](crate::To) and [`Worker`](crate::Worker), and neither of the two rooms depends
-//! on it.
+//! This module stands above [`invoke`](crate::invoke) and [`memory`](crate::memory). It adds forms
+//! of calls to [`To`](crate::To) and [`Worker`](crate::Worker), and neither of the two modules
+//! depends on it.
 
 mod broadcast;
 mod buffered;

@@ -462,7 +462,7 @@ impl From<crate::wire::WireError> for NameRefusal {
 pub enum Source {
     /// A worker, with its own ring.
     Worker(WorkerId),
-    /// A process, with the lane that its threads share.
+    /// A process, with the ring that its threads share.
     Process(ProcessId),
 }
 

@@ -24,7 +24,7 @@
 //! objects that lie in all processes: [symmetric](Symmetric) memory, [arrays](GlobalArray) and
 //! [byte spaces](ByteSpace).
 //!
-//! Seeds: ACP (Advanced Communication Primitives), the basic layer; the signals of OpenSHMEM and
+//! Sources: ACP (Advanced Communication Primitives), the basic layer; the signals of OpenSHMEM and
 //! the notifications of GASPI.
 
 mod atomics;

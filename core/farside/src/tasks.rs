@@ -82,9 +82,9 @@ struct Token {
 }
 
 impl<T: Wire + 'static> TaskPool<T> {
-    /// Runs `work` for all seeds of all workers and for all tasks that these make, each once and on
-    /// any worker. Returns the number of tasks that ran here. All workers call this, in the same
-    /// order as other collectives, with tasks of the same type.
+    /// Runs `work` for all first tasks of all workers and for all tasks that these make, each once
+    /// and on any worker. Returns the number of tasks that ran here. All workers call this, in the
+    /// same order as other collectives, with tasks of the same type.
     ///
     /// Tasks run in no defined order. Calls of other workers run between them. When this returns,
     /// all tasks have run everywhere. Calls that they made need not have:

@@ -103,7 +103,7 @@ impl LogGp {
         word_ns: 5600,
     };
 
-    /// 100 gigabit Ethernet with RDMA. No seed publishes measurements of it.
+    /// 100 gigabit Ethernet with RDMA. No paper publishes measurements of it.
     ///
     /// - gap per byte 80 ps: 100 Gb/s, by its name;
     /// - latency 2 µs, overhead 100 ns and gap 100 ns: assumed, a switched network somewhat slower

@@ -26,7 +26,7 @@ use crate::runtime::observer::{AccessKind, InUse, Touch};
 use crate::runtime::worker::Worker;
 use farside_launch::kill_point::KillPoint;
 
-/// The way from a worker to all workers of the job, itself included. Made by [`Worker::everyone`].
+/// The path from a worker to all workers of the job, itself included. Made by [`Worker::everyone`].
 ///
 /// ```no_run
 /// # use farside::prelude::*;
@@ -264,7 +264,7 @@ fn submit<B: Body>(way: To<'_>, operand: u32, load: Triple<B>) -> Result<(), (Er
 }
 
 impl Worker {
-    /// Returns the way to all workers of the job, this one included: a tree of calls.
+    /// Returns the path to all workers of the job, this one included: a tree of calls.
     pub fn everyone(&self) -> Everyone<'_> {
         Everyone::new(self)
     }

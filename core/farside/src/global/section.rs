@@ -32,8 +32,8 @@ const LEVELS_MAX: usize = 2 * DIMENSIONS_MAX;
 /// # Ok::<(), farside::Error>(())
 /// ```
 ///
-/// Seeds: OpenSHMEM's `iput`, `iget` and `ibput`; MPI's vector, indexed and subarray types; HDF5's
-/// hyperslabs.
+/// Sources: OpenSHMEM's `iput`, `iget` and `ibput`; MPI's vector, indexed and subarray types;
+/// HDF5's hyperslabs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Section {
     form: Form,

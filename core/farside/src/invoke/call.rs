@@ -97,7 +97,7 @@ pub trait Sends<'w>: Sized + 'w {
     ) -> Result<(Self::Pending<R, H>, ReplyAddress)>;
 }
 
-/// The way to one worker, with options for its calls. Made by [`Worker::to`] and
+/// The path to one worker, with options for its calls. Made by [`Worker::to`] and
 /// [`Caller::to`](crate::Caller::to); it is `Copy`, and costs nothing to make.
 ///
 /// By default a call that finds no room waits ([`WhenFull::Retry`]), and in a handler is kept
@@ -106,8 +106,8 @@ pub trait Sends<'w>: Sized + 'w {
 /// # The forms of calls
 ///
 /// All forms go through the worker's own ring, or, with [`send_based`](Self::send_based), through
-/// the lane of its process. They call a worker, or the [pool](Worker::pool_of) of a process. All
-/// forms but the marked one keep their order among the calls of the same way.
+/// the shared ring of its process. They call a worker, or the [pool](Worker::pool_of) of a process.
+/// All forms but the marked one keep their order among the calls of the same path.
 ///
 /// | form | what travels | the buffer is copied by | reuse of the buffer | `On::Sent` | `On::Executed` |
 /// |---|---|---|---|---|---|
@@ -169,7 +169,7 @@ pub struct To<'w, S = Worker, N = LatchAddress> {
     pub(super) when_full: Option<WhenFull>,
     pub(crate) notify: Notify<N>,
     lane: bool,
-    /// True if the way uses a lane or a latch, unlike most calls.
+    /// True if the path uses a shared ring or a latch, unlike most calls.
     special: bool,
     batch_bytes: usize,
     /// The maximum age of a batch. This field and the next have 32 bits, because each call copies
@@ -199,7 +199,7 @@ impl<'w> To<'w> {
         Self::new(worker, worker.table(), to, worker.outbox_cell(to))
     }
 
-    /// Sends through the mailbox lane that all threads of this process share, instead of this
+    /// Sends through the ring that all threads of this process share, instead of this
     /// worker's own ring. This needs no setup per worker, and calls of different threads keep the
     /// order in which they were made. It is slower (Seriema §4.3).
     pub fn send_based(mut self) -> Self {
@@ -557,7 +557,7 @@ impl<N: Counted> To<'_, Worker, N> {
         Dispatch { entry, operand, batch_bytes: self.batch_bytes }
     }
 
-    /// Submits a call on a lane, or one that counts a latch down.
+    /// Submits a call on a shared ring, or one that counts a latch down.
     ///
     /// The payload comes boxed, here and on the slow way. If its address were taken, the compiler
     /// would build it on the stack and copy it from there on the fast way, too. `self` comes by
@@ -644,7 +644,7 @@ impl<N: Counted> To<'_, Worker, N> {
         }
     }
 
-    /// Submits a call through the process's lane, which other threads may hold for a moment.
+    /// Submits a call through the process's shared ring, which other threads may hold for a moment.
     #[expect(clippy::boxed_local, reason = "see `submit_specially`")]
     #[cold]
     #[inline(never)]

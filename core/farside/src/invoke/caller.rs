@@ -1,7 +1,7 @@
 //! Calls from threads of a process that are not workers (Seriema §4.3: "no-setup").
 //!
-//! They send on the process's lanes, and share one space for answers, which follows those of the
-//! workers. Such a thread runs no calls of others: while it waits, it sleeps.
+//! They send on the process's shared rings, and share one space for answers, which follows those of
+//! the workers. Such a thread runs no calls of others: while it waits, it sleeps.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -79,7 +79,7 @@ impl Callers {
 /// can copy, keep and use it for as long as the job runs. [`Worker::caller`] and [`Worker::scope`]
 /// return one.
 ///
-/// A calling thread needs no setup. Its calls go through the lanes that all threads of the process
+/// A calling thread needs no setup. Its calls go through the rings that all threads of the process
 /// share, in the order in which they were made. A call that finds no room waits
 /// ([`WhenFull::Retry`]), unless the program chooses otherwise.
 ///
@@ -131,7 +131,7 @@ impl Caller {
         self.process.clock().now()
     }
 
-    /// Returns the way to a worker, with options.
+    /// Returns the path to a worker, with options.
     pub fn to(&self, worker: WorkerId) -> To<'_, Self> {
         To::new(self, self.process.table(), worker, None)
     }

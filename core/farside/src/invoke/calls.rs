@@ -46,7 +46,7 @@ pub(crate) struct Calls {
     pub(crate) ring_pool: Mutex<RingPool>,
     pub(crate) waiting_frames: WaitingFrames,
     latches: Mutex<Latches>,
-    /// The letters to each callable thread, and to the other threads together.
+    /// The message replies to each callable thread, and to the other threads together.
     letters: Box<[Arc<Letters>]>,
     callers: Callers,
     pool: Pool,
@@ -124,7 +124,7 @@ impl Process {
         lock(&self.calls().latches)
     }
 
-    /// The letters to a callable thread, or to all other threads.
+    /// The message replies to a callable thread, or to all other threads.
     pub(crate) fn letters(&self, local: usize) -> &Arc<Letters> {
         &self.calls().letters[local]
     }

@@ -1,14 +1,14 @@
 //! Answers that arrive in messages, and the caller's books by which each message is checked.
 //!
-//! An answer is a *letter* if its caller had no free slot, if it is longer than its slot's room, or
-//! if the caller's memory is not mapped at the callee. The thread that takes in events collects its
-//! pieces in ordinary memory; the caller takes it from there. An answer to a caller of the same
-//! process is one piece, which its sender puts there.
+//! An answer is a *message reply* if its caller had no free slot, if it is longer than its slot's
+//! room, or if the caller's memory is not mapped at the callee. The thread that takes in events
+//! collects its pieces in ordinary memory; the caller takes it from there. An answer to a caller of
+//! the same process is one piece, which its sender puts there.
 //!
-//! A letter takes as much memory as has arrived of it, and goes when its call is taken or given up.
-//! A callee waits while more than [`UNSENT_BYTES_MAX`](crate::runtime::outgoing::UNSENT_BYTES_MAX)
-//! bytes for one caller are unsent. So memory grows only with results that have arrived and were
-//! not taken.
+//! A message reply takes as much memory as has arrived of it, and goes when its call is taken or
+//! given up. A callee waits while more than
+//! [`UNSENT_BYTES_MAX`](crate::runtime::outgoing::UNSENT_BYTES_MAX) bytes for one caller are
+//! unsent. So memory grows only with results that have arrived and were not taken.
 //!
 //! No message leads to a write into the starter memory, except to the state of a slot that waits
 //! for it, to a doorbell and to arrival bits.
@@ -27,7 +27,7 @@ use crate::runtime::process::{Process, lock};
 /// The first number of a call without a slot.
 const NUMBER_MIN: u32 = 1 << 31;
 
-/// The letters to one worker, or to all non-worker threads of one process.
+/// The message replies to one worker, or to all non-worker threads of one process.
 #[derive(Debug)]
 pub(crate) struct Letters {
     /// For each slot in the starter memory its generation, and the worker that was called. Written
@@ -43,7 +43,7 @@ struct Mail {
     letters: HashMap<SlotHandle, Letter>,
     /// The number of calls without a slot so far.
     calls: u64,
-    /// Watched letters of which there is news.
+    /// Watched message replies of which there is news.
     news: Vec<SlotHandle>,
     /// For each slot of whose reply a mark has come: the generation and the mark's number.
     marked: HashMap<u32, (u32, u32)>,
@@ -114,8 +114,8 @@ impl Letters {
         Some((letter.on, letter.holder))
     }
 
-    /// Removes a letter. Returns the worker that was called, the status, and what has arrived of
-    /// the result. Pieces that still come are discarded.
+    /// Removes a message reply. Returns the worker that was called, the status, and what has
+    /// arrived of the result. Pieces that still come are discarded.
     pub(crate) fn take(&self, handle: SlotHandle) -> Option<(WorkerId, Status, Vec<u8>)> {
         let mut mail = lock(&self.mail);
         let letter = mail.letters.remove(&handle)?;
@@ -125,8 +125,8 @@ impl Letters {
         Some((letter.on, letter.status, letter.bytes))
     }
 
-    /// Makes [`take_news`](Self::take_news) return this letter now, and again whenever something
-    /// about it changes.
+    /// Makes [`take_news`](Self::take_news) return this message reply now, and again whenever
+    /// something about it changes.
     pub(crate) fn watch(&self, handle: SlotHandle) {
         let mut mail = lock(&self.mail);
         mail.news.push(handle);
@@ -135,12 +135,12 @@ impl Letters {
         }
     }
 
-    /// Returns whether there is news of a watched letter.
+    /// Returns whether there is news of a watched message reply.
     pub(crate) fn has_news(&self) -> bool {
         !lock(&self.mail).news.is_empty()
     }
 
-    /// The watched letters of which there is news.
+    /// The watched message replies of which there is news.
     pub(crate) fn take_news(&self) -> Vec<SlotHandle> {
         std::mem::take(&mut lock(&self.mail).news)
     }
@@ -273,7 +273,8 @@ fn check_sender(process: &Process, from: ProcessId, on: WorkerId) -> Result<(), 
     }
 }
 
-/// Returns the letters under the name of a call of this process, and the index of their owner.
+/// Returns the message replies under the name of a call of this process, and the index of their
+/// owner.
 fn letters_of(process: &Process, name: ReplyName) -> Option<(&Letters, usize)> {
     let (of, local) = process.shape().answer_place(name.worker)?;
     (of == process.id()).then(|| (&**process.letters(local), local))

@@ -19,7 +19,8 @@ pub(crate) const CALL: u8 = 0;
 /// The first byte of a [`Frame`].
 pub(crate) const FRAME: u8 = 1;
 
-/// One ring of the job: from a source (a worker, or a process with its lane) to a callable thread.
+/// One ring of the job: from a source (a worker, or a process with its shared ring) to a callable
+/// thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Wire)]
 pub(crate) struct RingName {
     /// The number of the source's arrival bit.

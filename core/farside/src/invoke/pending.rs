@@ -66,7 +66,7 @@ impl<R: Wire> Reading<R> for FromLike {
         // meanwhile.
         let content = unsafe { std::slice::from_raw_parts(place, bytes) };
         // SAFETY: a complete answer was written from an `R`: callers and callees agree on it, being
-        // one binary and one function. It is read once, because its slot or letter goes now.
+        // one binary and one function. It is read once, because its slot or message reply goes now.
         unsafe { from_bytes_in(content, context) }.map_err(|cause| Error::Wire { from: on, cause })
     }
 }
@@ -221,8 +221,8 @@ fn take_on<R: Wire, H: Reading<R>>(worker: &Worker, slot: SlotHandle, how: H) ->
     take(worker.process_handle(), &mut worker.replies(), slot, how, lost)
 }
 
-/// Takes the result out of its slot or letter and releases the slot, if the result has arrived or,
-/// as `lost` tells, never will.
+/// Takes the result out of its slot or message reply and releases the slot, if the result has
+/// arrived or, as `lost` tells, never will.
 pub(crate) fn take<R: Wire, H: Reading<R>>(
     process: &Arc<Process>,
     replies: &mut ReplySlots,
@@ -245,8 +245,8 @@ pub(crate) fn take<R: Wire, H: Reading<R>>(
         }
         ReplyOutcome::Letter => {
             let (on, status, content) = replies.take_letter(slot);
-            // SAFETY: the letter is complete, and was removed for this one reading. Its bytes
-            // belong to this thread.
+            // SAFETY: the message reply is complete, and was removed for this one reading. Its
+            // bytes belong to this thread.
             Some(unsafe { read(status, content.as_ptr(), content.len(), on, process, how) })
         }
     }

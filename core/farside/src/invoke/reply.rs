@@ -7,7 +7,7 @@
 //! another generation and is discarded.
 //!
 //! An answer that finds no slot, or is longer than its slot's room, travels in messages and becomes
-//! a [letter](super::letters) at the caller.
+//! a [message reply](super::letters) at the caller.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -81,7 +81,7 @@ pub(crate) enum Status {
     /// The function called by name did not run; the result is a
     /// [`NameRefusal`](crate::error::NameRefusal).
     Refused = 7,
-    /// The answer is a complete letter of the caller.
+    /// The answer is a complete message reply of the caller.
     Letter = 8,
 }
 

@@ -12,7 +12,7 @@ use crate::wire::Wire;
 
 /// The room for a result whose type does not fix its size.
 pub(crate) const RESULT_BYTES_UNKNOWN: usize = 4 << 10;
-/// The most room for a result in reply space. A longer result becomes a letter.
+/// The most room for a result in reply space. A longer result becomes a message reply.
 const ROOM_BYTES_MAX: usize = 64 << 10;
 
 /// The calls of one worker, or of all non-worker threads of one process, that wait for their
@@ -53,7 +53,7 @@ pub(crate) enum ReplyOutcome {
     /// The answer is in the slot: the worker that was called, the status, and the place and length
     /// of the result. The bytes stay unchanged until the slot is released.
     InSlot(WorkerId, Status, *const u8, usize),
-    /// The answer is a letter, to be [taken](ReplySlots::take_letter).
+    /// The answer is a message reply, to be [taken](ReplySlots::take_letter).
     Letter,
 }
 
@@ -81,7 +81,7 @@ impl ReplySlots {
     }
 
     /// Reserves a slot for a call to `on`, with room for a result of `bytes` bytes if there is such
-    /// room. A longer result, or one of a call for which no slot is free, becomes a letter.
+    /// room. A longer result, or one of a call for which no slot is free, becomes a message reply.
     pub(crate) fn reserve(&mut self, bytes: usize, on: WorkerId) -> (SlotHandle, ReplyAddress) {
         if self.free.is_empty() {
             self.collect();
@@ -134,7 +134,7 @@ impl ReplySlots {
         (handle.index as usize) < self.rooms.len()
     }
 
-    /// The letters to the owner of these slots.
+    /// The message replies to the owner of these slots.
     pub(crate) fn letters(&self) -> &Letters {
         &self.letters
     }
@@ -177,8 +177,9 @@ impl ReplySlots {
         found.unwrap_or(ReplyOutcome::InSlot(on, Status::Dropped, std::ptr::dangling(), 0))
     }
 
-    /// Takes the letter with the outcome of a call, and releases the slot. Returns the worker that
-    /// was called, the status and the result. A letter that does not exist counts as no answer.
+    /// Takes the message reply with the outcome of a call, and releases the slot. Returns the
+    /// worker that was called, the status and the result. A message reply that does not exist
+    /// counts as no answer.
     pub(crate) fn take_letter(&mut self, handle: SlotHandle) -> (WorkerId, Status, Vec<u8>) {
         let letter = self.letters.take(handle);
         self.release(handle);
@@ -230,8 +231,8 @@ impl ReplySlots {
             state.fetch_update(Ordering::Acquire, Ordering::Acquire, |word| waiting(word, generation).map(|_| free));
         let found = found.err().and_then(SlotState::from_word).filter(|found| found.generation == generation);
         if let Some(SlotState { status: status @ (Status::Claimed | Status::Letter), .. }) = found {
-            // Pieces of a letter come through a thread of this process, which finds the letter
-            // gone.
+            // Pieces of a message reply come through a thread of this process, which finds the
+            // message reply gone.
             if self.letters.take(SlotHandle { index: index.into(), generation }).is_none() && status == Status::Claimed
             {
                 return false;

@@ -20,7 +20,7 @@ pub struct Footprint {
     /// The parts of the starter memory.
     pub starter_terms: Vec<(&'static str, u64)>,
     /// The ring memory of an idle pair of workers, after one has called the other both directly and
-    /// on the lane.
+    /// on the shared ring.
     pub idle_pair_bytes: u64,
     /// The parts of that ring memory.
     pub idle_pair_terms: Vec<(&'static str, u64)>,

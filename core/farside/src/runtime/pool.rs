@@ -1,10 +1,10 @@
 //! The pool of threads of a process, of which any free one runs a call on the process (Seriema
 //! §3.1, "helper threads").
 //!
-//! A pool has one callable thread, its *receiver*. Rings and lanes lead to the receiver as they
-//! lead to a worker. The receiver runs no calls: it copies each record into the pool's queue. A
-//! *member* takes the record from the queue and runs it with the same trampoline. So a pool accepts
-//! every form of call. Members run no handlers, so the functions may wait.
+//! A pool has one callable thread, its *receiver*. The rings of workers and processes lead to the
+//! receiver as they lead to a worker. The receiver runs no calls: it copies each record into the
+//! pool's queue. A *member* takes the record from the queue and runs it with the same trampoline.
+//! So a pool accepts every form of call. Members run no handlers, so the functions may wait.
 //!
 //! The threads of a process are numbered in this order: its workers, the receiver, the members.
 

@@ -76,7 +76,7 @@ pub struct Process {
     suspects: Mutex<Vec<(ProcessId, Instant)>>,
     /// The number of losses. A peer counts when it is given up, and when an error names it.
     losses: AtomicU32,
-    /// The number of processes that were given up and to which no lane leads any more.
+    /// The number of processes that were given up and to which no shared ring leads any more.
     unsendable: AtomicU32,
     /// The peers that an error has named as lost, perhaps before they were given up. Written by the
     /// thread that makes the error, and read by every check for a lost process. The flag says

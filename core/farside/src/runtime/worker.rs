@@ -77,7 +77,8 @@ pub struct Worker {
     continuations: RefCell<Vec<Continuation>>,
     /// Continuations of calls without slots.
     after_letters: RefCell<HashMap<SlotHandle, Next>>,
-    /// The number of lost processes when the worker last looked for letters that never come.
+    /// The number of lost processes when the worker last looked for message replies that never
+    /// come.
     losses_seen: Cell<usize>,
     recipients: Recipients,
     fetches: Fetches,

@@ -46,7 +46,7 @@ extension! {
     /// travel with it (4 KiB in the simulator, whose messages are not longer); more data is put
     /// first, by a round trip of its own. Calls of other workers are served meanwhile.
     ///
-    /// Seeds: `put_signal` of OpenSHMEM; the notified flags of rpipe.
+    /// Sources: `put_signal` of OpenSHMEM; the notified flags of rpipe.
     ///
     /// # Errors
     /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale, misaligned

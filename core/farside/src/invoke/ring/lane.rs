@@ -1,8 +1,8 @@
-//! Mailbox lanes: the way from a whole process to a worker, shared by all its threads.
+//! Shared rings: the path from all threads of a process to a worker.
 //!
-//! A lane is a ring like any other. But its source is a process, and its sending side is behind a
-//! lock of that process. A lock shared by several processes could stay locked when one of them
-//! dies. This lock dies with its users (Seriema §4.3).
+//! A shared ring is a ring like any other. But its source is a process, and its sending side is
+//! behind a lock of that process. A lock shared by several processes could stay locked when one of
+//! them dies. This lock dies with its users (Seriema §4.3).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -15,13 +15,13 @@ use crate::invoke::outbox::{Dispatch, Outbox};
 use crate::invoke::payload::Payload;
 use crate::runtime::process::{Process, lock};
 
-/// The lanes of one process, by receiver. Each is made when it is first used.
+/// The shared rings of one process, by receiver. Each is made when it is first used.
 #[derive(Debug)]
 pub(crate) struct Lanes {
-    /// Boxed, because a process of a large job has thousands of lanes and uses few.
+    /// Boxed, because a process of a large job has thousands of shared rings and uses few.
     by_receiver: Box<[OnceLock<Box<Mutex<Outbox>>>]>,
-    /// True if some lane has staged records. Set by the thread that stages one. `send_lanes` clears
-    /// it, and sets it again if some are left.
+    /// True if some shared ring has staged records. Set by the thread that stages one. `send_lanes`
+    /// clears it, and sets it again if some are left.
     queued: AtomicBool,
 }
 
@@ -34,12 +34,12 @@ impl Lanes {
         self.by_receiver.iter().filter_map(OnceLock::get).map(Box::as_ref)
     }
 
-    /// The number of calls sent on all lanes.
+    /// The number of calls sent on all shared rings.
     pub(crate) fn calls(&self) -> u64 {
         self.existing().map(|lane| lock(lane).counters().calls).sum()
     }
 
-    /// The number of calls sent on all lanes to some processes.
+    /// The number of calls sent on all shared rings to some processes.
     pub(crate) fn counted_calls(&self, is_counted: impl Fn(ProcessId) -> bool) -> u64 {
         self.existing().map(lock).filter(|lane| is_counted(lane.to_process())).map(|lane| lane.counted_calls()).sum()
     }
@@ -51,7 +51,7 @@ impl Lanes {
 }
 
 impl Process {
-    /// Sends on the lane to a worker.
+    /// Sends on the shared ring to a worker.
     pub(crate) fn send_on_lane<P: Payload>(
         &self,
         to: WorkerId,
@@ -68,8 +68,8 @@ impl Process {
             && !self.is_lost(process)
             && let Err(error) = self.connect(process)
         {
-            // Not under the lane's lock: this waits for another process's service thread, and
-            // service threads take these locks.
+            // Not under the shared ring's lock: this waits for another process's service thread,
+            // and service threads take these locks.
             return Err((error, payload));
         }
         let source = self.shape().callable() + self.id().number();
@@ -98,8 +98,8 @@ impl Process {
         sent.map(drop)
     }
 
-    /// Sends on the lane to a worker. Waits with `wait` if there is no room and `when_full` says
-    /// so.
+    /// Sends on the shared ring to a worker. Waits with `wait` if there is no room and `when_full`
+    /// says so.
     pub(crate) fn send_on_lane_or_wait<P: Payload>(
         &self,
         to: WorkerId,
@@ -120,11 +120,12 @@ impl Process {
         }
     }
 
-    /// Returns whether the lane to a worker has room for a record, or its receiver is gone. Also
-    /// sends staged records.
+    /// Returns whether the shared ring to a worker has room for a record, or its receiver is gone.
+    /// Also sends staged records.
     ///
     /// # Errors
-    /// [`Error::Full`] if the lane will never have room; otherwise any error of the transport.
+    /// [`Error::Full`] if the shared ring will never have room; otherwise any error of the
+    /// transport.
     pub(crate) fn lane_may_send(&self, to: WorkerId, record_bytes: usize) -> Result<bool> {
         let Some(lane) = self.lanes().by_receiver.get(to.index()).and_then(OnceLock::get) else { return Ok(true) };
         let mut lane = lock(lane);
@@ -137,30 +138,30 @@ impl Process {
         Ok(may_send || lane.may_send(self, record_bytes)?)
     }
 
-    /// Gives up the lane to a worker if it is idle, because that worker's process needs the memory.
-    /// Called by the service thread.
+    /// Gives up the shared ring to a worker if it is idle, because that worker's process needs the
+    /// memory. Called by the service thread.
     pub(crate) fn give_up_lane_if_idle(&self, to: WorkerId) {
         let lane = self.lanes().by_receiver.get(to.index()).and_then(OnceLock::get);
-        // A locked lane is in use.
+        // A locked shared ring is in use.
         if let Some(mut lane) = lane.and_then(|lane| lane.try_lock().ok()) {
             // A receiver that cannot be reached keeps the ring, or is gone.
             let _ = lane.give_up_if_idle(self);
         }
     }
 
-    /// Returns whether some lane may have staged records.
+    /// Returns whether some shared ring may have staged records.
     #[inline]
     pub(crate) fn lanes_are_queued(&self) -> bool {
         self.lanes().queued.load(Ordering::Relaxed)
     }
 
-    /// Returns whether credit has arrived for records staged on some lane.
+    /// Returns whether credit has arrived for records staged on some shared ring.
     pub(crate) fn lanes_may_move(&self) -> bool {
         self.lanes().existing().any(|lane| lock(lane).staged_may_move())
     }
 
-    /// Sends records staged on the lanes, as far as there is room. Returns whether anything was
-    /// sent.
+    /// Sends records staged on the shared rings, as far as there is room. Returns whether anything
+    /// was sent.
     pub(crate) fn send_lanes(&self) -> Result<bool> {
         // Cleared before the looks: a thread that stages a record after a look sets it again.
         self.lanes().queued.store(false, Ordering::Relaxed);

@@ -67,7 +67,7 @@ impl Group<'_> {
 
     /// Counts the calls between this worker and the members' processes, if none waits to be sent or
     /// continued, and nothing that calls wrote is on its way. The first worker of a process also
-    /// counts those of the pool and the lanes.
+    /// counts those of the pool and the shared rings.
     fn count_if_settled(self) -> Option<QuiesceRound> {
         let (me, process) = (self.me, self.me.process_handle());
         if !me.is_settled() || !process.rooms().are_settled() {

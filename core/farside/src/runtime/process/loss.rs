@@ -97,7 +97,8 @@ impl Process {
         &self.confirmed_lost
     }
 
-    /// Returns the number of processes that were given up and to which no lane leads any more.
+    /// Returns the number of processes that were given up and to which no shared ring leads any
+    /// more.
     pub(crate) fn unsendable(&self) -> u32 {
         self.unsendable.load(Ordering::Acquire)
     }

@@ -29,7 +29,7 @@ impl Worker {
     /// ended.
     ///
     /// The threads may borrow what outlives this call. They need no setup: their calls go through
-    /// the lanes that the threads of a process share ([`Caller`]). Meanwhile this worker runs
+    /// the rings that the threads of a process share ([`Caller`]). Meanwhile this worker runs
     /// calls, so the threads may also call it and wait for the result.
     ///
     /// In a [simulation](crate::Simulation) this is the only way to have threads besides the

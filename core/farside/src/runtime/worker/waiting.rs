@@ -157,7 +157,7 @@ impl Worker {
         result.map_err(|error| error.late(to))
     }
 
-    /// Waits until the lane to a worker has room for a record.
+    /// Waits until the shared ring to a worker has room for a record.
     #[track_caller]
     pub(crate) fn wait_for_lane(&self, to: WorkerId, record_bytes: usize, deadline: &mut Deadline) -> Result<()> {
         self.not_in_handler("a send-based call with `WhenFull::Retry`")?;
@@ -422,7 +422,7 @@ impl Worker {
     }
 
     /// Adds the continuations of calls without slots whose results have arrived, or can no longer
-    /// arrive. Looks only at letters of which there is news; at all of them after a loss.
+    /// arrive. Looks only at message replies of which there is news; at all of them after a loss.
     #[cold]
     fn take_after_letters(&self, due: &mut Vec<Continuation>) {
         let mut after = self.after_letters.borrow_mut();
