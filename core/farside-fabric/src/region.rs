@@ -136,8 +136,8 @@ impl RemoteRegion {
     /// Writes `data` at `offset`.
     ///
     /// # Errors
-    /// [`FabricError::OutOfRange`]; if not mapped also [`FabricError::Deadline`] and
-    /// [`FabricError::Disconnected`].
+    /// [`FabricError::OutOfRange`]; if the region is not mapped, also [`FabricError::StaleKey`],
+    /// [`FabricError::ReadOnly`], [`FabricError::Deadline`], [`FabricError::Disconnected`].
     #[inline]
     pub fn put(&self, offset: u64, data: &[u8], deadline: Instant) -> Result<(), FabricError> {
         self.key.check(offset, data.len())?;
@@ -156,7 +156,8 @@ impl RemoteRegion {
     /// Reads into `data` from `offset`.
     ///
     /// # Errors
-    /// As for [`put`](Self::put).
+    /// [`FabricError::OutOfRange`]; if the region is not mapped, also [`FabricError::StaleKey`],
+    /// [`FabricError::Deadline`], [`FabricError::Disconnected`].
     #[inline]
     pub fn get(&self, offset: u64, data: &mut [u8], deadline: Instant) -> Result<(), FabricError> {
         self.key.check(offset, data.len())?;
@@ -206,7 +207,9 @@ impl RemoteRegion {
     /// Changes the 64-bit word at `offset` and returns its previous value.
     ///
     /// # Errors
-    /// As for [`put`](Self::put), and [`FabricError::Misaligned`].
+    /// [`FabricError::OutOfRange`], [`FabricError::Misaligned`]; if the region is not mapped, also
+    /// [`FabricError::StaleKey`], [`FabricError::ReadOnly`], [`FabricError::Deadline`],
+    /// [`FabricError::Disconnected`].
     #[inline]
     pub fn atomic64(&self, offset: u64, change: AtomicChange<u64>, deadline: Instant) -> Result<u64, FabricError> {
         self.key.check_word(offset, 8)?;
@@ -225,7 +228,9 @@ impl RemoteRegion {
     /// Changes the 32-bit word at `offset` and returns its previous value.
     ///
     /// # Errors
-    /// As for [`atomic64`](Self::atomic64).
+    /// [`FabricError::OutOfRange`], [`FabricError::Misaligned`]; if the region is not mapped, also
+    /// [`FabricError::StaleKey`], [`FabricError::ReadOnly`], [`FabricError::Deadline`],
+    /// [`FabricError::Disconnected`].
     #[inline]
     pub fn atomic32(&self, offset: u64, change: AtomicChange<u32>, deadline: Instant) -> Result<u32, FabricError> {
         self.key.check_word(offset, 4)?;

@@ -189,7 +189,7 @@ impl SimFabric {
     /// [endpoints](Self::endpoint). It [ends](Self::end) the simulation when all threads are done.
     ///
     /// # Errors
-    /// As for [`new`](Self::new).
+    /// [`FabricError::Memory`] if the starter memory cannot be created.
     pub fn in_turns(processes: u32, starter_bytes: usize, seed: u64, options: SimOptions) -> Result<Self, FabricError> {
         Self::with_turns(processes, starter_bytes, seed, options, true)
     }

@@ -134,8 +134,9 @@ pub trait Transport: Carrier + Any {
     /// *Cost*: a message for each region and peer, once.
     ///
     /// # Errors
-    /// [`FabricError::StaleKey`] if the key is not one of this process's, and those of
-    /// [`send`](Self::send). The peer may attach the region all the same.
+    /// [`FabricError::StaleKey`] if the key is not one of this process's;
+    /// [`FabricError::MessageTooLong`], [`FabricError::QueueFull`], [`FabricError::NotListening`],
+    /// [`FabricError::Disconnected`]. The peer may attach the region all the same.
     fn offer(&self, to: ProcessId, key: RemoteKey) -> Result<(), FabricError> {
         let _ = (to, key);
         Ok(())
@@ -160,7 +161,8 @@ pub trait Transport: Carrier + Any {
     /// may do so under a lock, so `write` calls no transport.
     ///
     /// # Errors
-    /// As for [`send`](Self::send).
+    /// [`FabricError::MessageTooLong`], [`FabricError::QueueFull`], [`FabricError::NotListening`],
+    /// [`FabricError::Disconnected`].
     fn send_with(&self, to: ProcessId, bytes: usize, write: &mut dyn FnMut(&mut [u8])) -> Result<(), FabricError> {
         let mut message = vec![0; bytes];
         write(&mut message);

@@ -61,7 +61,7 @@ pub struct Member {
     pub control: Arc<dyn Control>,
     /// The source of its transport.
     pub transport: TransportChoice,
-    /// Where a test kills the process, if it does.
+    /// The point at which a test kills the process, if it does.
     pub kill_plan: Option<KillPlan>,
     /// A number that makes this process one of another binary unless it is 0. For simulations.
     pub build: u64,
@@ -76,7 +76,7 @@ pub enum TransportChoice {
     Ready(Arc<dyn Transport>),
 }
 
-/// How the processes of a job are started.
+/// The method by which the processes of a job are started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartMethod {
     /// By running the program with the launcher's own arguments.

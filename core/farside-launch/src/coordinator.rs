@@ -128,7 +128,7 @@ struct Watch {
 struct Loss {
     /// The process that failed first: the lost one itself, or one because of which it failed.
     root: ProcessId,
-    /// How `root` ended, as the end of a sentence about it.
+    /// The end of `root`, as the end of a sentence about it.
     why: String,
 }
 

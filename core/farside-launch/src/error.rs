@@ -55,7 +55,7 @@ pub enum LaunchError {
     ProcessFailed {
         /// The process.
         process: ProcessId,
-        /// How it failed.
+        /// Its failure.
         how: ProcessEnd,
     },
     /// The options for a ring are invalid, or come too late.
@@ -239,7 +239,7 @@ pub enum RendezvousError {
     },
 }
 
-/// How a process ended. Its text is the end of a sentence about the process.
+/// The end of a process. Its text is the end of a sentence about the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProcessEnd {

@@ -130,7 +130,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     NAMES.iter().map(|(name, _)| *name)
 }
 
-/// Where a process is to die or to stop.
+/// The points at which a process must die or stop.
 #[derive(Debug)]
 pub struct KillPlan(Vec<Step>);
 

@@ -112,7 +112,7 @@ impl PlaceSource {
     /// coordinator's thread.
     ///
     /// # Errors
-    /// [`Error::Rendezvous`](crate::Error::Rendezvous); those of bad settings.
+    /// [`Error::Rendezvous`](crate::Error::Rendezvous); the error of an invalid setting.
     pub(crate) fn take(&self, choices: &Choices, lookup: Lookup<'_>) -> Result<(Member, Option<Hosting>)> {
         match self {
             Self::Variables(place) => take_place(place, choices, lookup),

@@ -47,7 +47,7 @@ pub struct SharedMemory {
     bytes: usize,
     pages: Pages,
     node: Option<NumaNodeId>,
-    /// Where the mapping is: forked children do not have it.
+    /// The process that has the mapping: forked children do not have it.
     origin: Origin,
 }
 

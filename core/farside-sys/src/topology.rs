@@ -48,9 +48,9 @@ pub struct Topology {
     pub cores: Vec<CpuSet>,
     /// The sizes of huge page that can be reserved, ascending, with their counts.
     pub huge_pages: Vec<HugePages>,
-    /// When private memory gets transparent huge pages; `None` if this kernel has none.
+    /// The policy of transparent huge pages for private memory; `None` if this kernel has none.
     pub transparent_huge_pages: Option<HugePagePolicy>,
-    /// When shared memory gets transparent huge pages; `None` if this kernel has none.
+    /// The policy of transparent huge pages for shared memory; `None` if this kernel has none.
     pub shmem_huge_pages: Option<HugePagePolicy>,
     /// The size of an ordinary page.
     pub page_bytes: usize,

@@ -32,7 +32,8 @@ impl LinearCircular {
     /// Takes a piece of `bytes` bytes.
     ///
     /// # Errors
-    /// [`FabricError::OutOfRange`] if that exceeds a unit; those of [`Circular::take`].
+    /// [`FabricError::OutOfRange`] if that exceeds a unit; [`FabricError::MemoryLimit`] if no unit
+    /// is free and their number is at its maximum; the error of the source.
     #[inline]
     pub fn take(&mut self, bytes: usize) -> Result<Unit, FabricError> {
         self.take_with(bytes, Circular::take)
@@ -41,7 +42,9 @@ impl LinearCircular {
     /// Takes a piece of `bytes` bytes, as soon as there is one.
     ///
     /// # Errors
-    /// [`FabricError::OutOfRange`] if that exceeds a unit; those of [`Circular::take_by`].
+    /// [`FabricError::OutOfRange`] if that exceeds a unit; [`FabricError::MemoryLimit`] if the next
+    /// unit is held, so that waiting is useless; [`FabricError::Deadline`]; the error of the
+    /// source.
     #[inline]
     pub fn take_by(&mut self, bytes: usize, deadline: Instant) -> Result<Unit, FabricError> {
         self.take_with(bytes, |units| units.take_by(deadline))

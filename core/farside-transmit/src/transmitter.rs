@@ -301,7 +301,7 @@ impl Transmitter {
     /// Waits until all operations posted so far, by any thread, are over.
     ///
     /// # Errors
-    /// As for [`wait`](Self::wait).
+    /// [`FabricError::Deadline`]; the error of a failed queue.
     pub fn flush(&self, deadline: Instant) -> Result<(), FabricError> {
         self.wait(self.tag_now(), deadline)
     }

@@ -162,7 +162,7 @@ impl<'a> Decoder<'a> {
     /// know, are skipped.
     ///
     /// # Errors
-    /// [`WireError::Truncated`] if there are fewer bytes than there should be; those of `read`.
+    /// [`WireError::Truncated`] if there are fewer bytes than announced; the error of `read`.
     pub fn extensible<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, WireError>) -> Result<T, WireError> {
         let length = usize::try_from(u64::from_le_bytes(self.array::<T, _>()?)).unwrap_or(usize::MAX);
         let left = self.take::<T>(length)?;

@@ -66,7 +66,7 @@ struct Done {
     leads_to: Option<usize>,
 }
 
-/// Where the description of a type begins.
+/// The beginning of the description of a type.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     /// The number of words and numbers before it.

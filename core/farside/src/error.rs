@@ -209,7 +209,7 @@ pub enum Error {
         /// The process that failed first, as far as known: `process` itself, or one because of
         /// which it failed.
         root: ProcessId,
-        /// How `root` ended, as far as known: the end of a sentence about it.
+        /// The end of `root`, as far as known: the end of a sentence about it.
         why: String,
     },
     /// An error of the program itself, made by [`program`](Error::program).

@@ -336,7 +336,7 @@ pub struct AllocateOptions {
     pub pages: Option<PageKind>,
 }
 
-/// Where to allocate memory.
+/// The place for an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// In a process, wherever its machine places it.

@@ -62,8 +62,8 @@ fn this_thread() -> usize {
     MARK.with(|mark| std::ptr::from_ref(mark).addr())
 }
 
-/// How long threads of a process spin before they sleep. Waits are short, and the number of threads
-/// is unknown.
+/// The time for which threads of a process spin before they sleep. Waits are short, and the number
+/// of threads is unknown.
 const WAIT_POLICY: WaitPolicy = WaitPolicy::OVERSUBSCRIBED;
 
 #[cfg(test)]

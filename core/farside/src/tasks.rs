@@ -82,9 +82,9 @@ struct Token {
 }
 
 impl<T: Wire + 'static> TaskPool<T> {
-    /// Runs `work` for all first tasks of all workers and for all tasks that these make, each once
-    /// and on any worker. Returns the number of tasks that ran here. All workers call this, in the
-    /// same order as other collectives, with tasks of the same type.
+    /// Runs `work` for the first tasks, `seeds`, of all workers and for all tasks that these make,
+    /// each once and on any worker. Returns the number of tasks that ran here. All workers call
+    /// this, in the same order as other collectives, with tasks of the same type.
     ///
     /// Tasks run in no defined order. Calls of other workers run between them. When this returns,
     /// all tasks have run everywhere. Calls that they made need not have:
@@ -99,7 +99,9 @@ impl<T: Wire + 'static> TaskPool<T> {
     /// process of the job is lost: its tasks are lost with it.
     /// [`Error::Deadline`](crate::Error::Deadline) if this worker waits for a task, or for the end,
     /// for longer than the job's [deadline](crate::Job::deadline): raise it if one task takes that
-    /// long. Those of [`Worker::barrier`] and [`To::call`](crate::To::call).
+    /// long. [`Error::CollectiveMismatch`](crate::Error::CollectiveMismatch) if another worker
+    /// calls another collective; [`Error::TooLarge`](crate::Error::TooLarge) for too large a task;
+    /// [`Error::InHandler`](crate::Error::InHandler) in a handler.
     ///
     /// # Panics
     /// If a task runs another pool.

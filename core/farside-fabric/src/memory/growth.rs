@@ -1,6 +1,6 @@
 //! The growth of an allocator that has no room left.
 
-/// How an allocator grows.
+/// The growth of an allocator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Growth {
     /// By the size of the first step, each time. Little memory is held beyond what is needed.

@@ -93,7 +93,7 @@ impl Listener {
         Ok(Self { passive, address, fabric })
     }
 
-    /// Where it listens.
+    /// Returns the address at which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -208,10 +208,10 @@ struct SlotState {
 /// A value that is dropped when transfers have ended.
 pub type Kept = Arc<dyn Any + Send + Sync>;
 
-/// How long to wait for a transfer.
+/// The limits of a wait for a transfer.
 #[derive(Clone, Copy)]
 pub struct Wait<'a> {
-    /// When the wait ends.
+    /// The end of the wait.
     pub deadline: Instant,
     /// Asked now and then. The wait ends if it returns false.
     pub is_wanted: &'a (dyn Fn() -> bool + Sync),

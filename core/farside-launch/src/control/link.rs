@@ -19,7 +19,7 @@ pub(crate) struct News {
     pub(crate) process: ProcessId,
     /// Its messages, in order.
     pub(crate) messages: Vec<ToCoordinator>,
-    /// How it ended, after all its messages.
+    /// The end of the process, after all its messages.
     pub(crate) end: Option<ProcessEnd>,
 }
 

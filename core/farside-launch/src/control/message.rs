@@ -156,7 +156,7 @@ pub enum ToProcess {
         process: ProcessId,
         /// The process that failed first: `process` itself, or one because of which it failed.
         root: ProcessId,
-        /// How `root` ended, as the end of a sentence about it.
+        /// The end of `root`, as the end of a sentence about it.
         why: String,
     },
     /// A question for the current counts, answered with [`ToCoordinator::Idle`].

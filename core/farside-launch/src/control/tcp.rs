@@ -12,7 +12,7 @@ use farside_sys::net::{Interest, wait_ready};
 use super::frames::{FrameReader, FrameWriter};
 use super::{Control, Ending, ToCoordinator, ToProcess};
 
-/// How long process 0 may leave messages unread before the link counts as dead.
+/// The time for which process 0 may leave messages unread before the link counts as dead.
 const UNREAD_MAX: Duration = Duration::from_secs(30);
 
 /// The pad that conceals the job's secret on one stream. Both ends compute it.

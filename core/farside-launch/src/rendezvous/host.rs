@@ -34,7 +34,7 @@ pub struct Hosting {
     own_end: Arc<OwnEnd>,
 }
 
-/// How process 0's own part in the job ended.
+/// The end of process 0's own part in the job.
 #[derive(Debug)]
 struct OwnEnd {
     end: Mutex<Option<ProcessEnd>>,

@@ -38,7 +38,7 @@ pub(crate) fn is_offered(lookup: Lookup<'_>) -> bool {
 /// Takes the place that PMIx gives this process.
 ///
 /// # Errors
-/// [`Error::Rendezvous`], [`Error::Deadline`]; those of bad settings.
+/// [`Error::Rendezvous`], [`Error::Deadline`]; the error of an invalid setting.
 pub(crate) fn take_place(pmix: Pmix, choices: &Choices, lookup: Lookup<'_>) -> Result<(Member, Option<Hosting>)> {
     let time = time_of(choices, lookup)?;
     let (session, processes) = begin(pmix, time)?;

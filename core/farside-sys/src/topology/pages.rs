@@ -17,7 +17,7 @@ pub struct HugePages {
     pub free: u64,
 }
 
-/// When memory gets transparent huge pages.
+/// The policy of transparent huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HugePagePolicy {

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use super::cpu_set::{CpuId, CpuSet};
 use super::{NumaNodeId, Topology};
 
-/// How workers are bound to CPUs.
+/// The binding of workers to CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Bind {
     /// No binding: the scheduler decides. The default, so that several jobs on one machine do not

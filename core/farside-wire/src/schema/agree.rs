@@ -12,8 +12,8 @@ use super::{EXTENSIBLE, EXTENSIBLE_END, REFERENCE};
 pub(super) const RECURSIVE: &str = "rec{";
 pub(super) const RECURSIVE_END: &str = "}rec";
 
-/// How often the words of both texts may be read. Types that begin their recursions elsewhere are
-/// read more than once; what takes longer does not agree.
+/// The number of times that the words of both texts may be read. Types that begin their recursions
+/// elsewhere are read more than once; what takes longer does not agree.
 const READINGS_MAX: usize = 4;
 
 /// The words of a text.
@@ -21,7 +21,7 @@ struct Words<'t> {
     words: Vec<&'t str>,
     /// For each word, the number of recursive types that begin before it.
     begun: Vec<usize>,
-    /// Where each recursive type begins, and where it ends.
+    /// The beginning and the end of each recursive type.
     types: Vec<(usize, usize)>,
 }
 

@@ -20,7 +20,7 @@ use crate::runtime::process::Process;
 /// The longest sleep of a thread that waits for an answer. An answer wakes it; a loss does not.
 const NAP_MAX: Duration = Duration::from_millis(10);
 
-/// Where a thread waits for an answer. It asks one question at a time.
+/// The place at which a thread waits for an answer. A thread asks one question at a time.
 #[derive(Debug, Default)]
 pub(super) struct Desk {
     asked: Mutex<Asked>,

@@ -9,7 +9,7 @@ use farside_fabric::clock::lock;
 use crate::Wire;
 use crate::runtime::observer::Known;
 
-/// How long an access is open.
+/// The time for which an access is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Wire)]
 pub(crate) enum Lifetime {
     /// Until the checker must assume that any other thread knows of this epoch of its thread.

@@ -40,7 +40,7 @@ pub(super) struct Known {
     region: RemoteRegion,
     /// The owner's starter memory, if it is mapped.
     home: Option<Home>,
-    /// Where in the region the memory with addresses begins, and its size.
+    /// The offset in the region of the memory with addresses, and its size.
     begin: u64,
     bytes: u64,
     /// The bytes of that memory before this segment: 0, or less than its size.
@@ -215,7 +215,7 @@ fn attach(process: &Process, key: RemoteKey, deadline: Instant) -> Result<Remote
     })
 }
 
-/// How a range of memory is reached.
+/// The access path to a range of memory.
 #[derive(Clone, Debug)]
 pub(super) enum Reach {
     /// The range is mapped and begins here, until the worker attaches or drops a region.

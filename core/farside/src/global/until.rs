@@ -12,7 +12,7 @@ use super::pointer::GlobalPtr;
 use crate::error::Result;
 use crate::runtime::worker::Worker;
 
-/// How a word is compared.
+/// The comparison of a word with a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
     /// Equal.

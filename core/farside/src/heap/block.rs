@@ -322,8 +322,8 @@ impl RemoteBlock {
     /// accesses do not check whether the place still holds this block; only opening the name does.
     ///
     /// # Errors
-    /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress), as for
-    /// [`RemoteMemory::address`]; [`HeapError::Stale`] for a damaged name.
+    /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress) if the owner has too many
+    /// regions; [`HeapError::Stale`] for a damaged name.
     pub fn address(&self) -> Result<GlobalAddress> {
         let Self { heap, start, serial, .. } = *self;
         let stale = HeapError::Stale { serial, offset: u64::from(start) * UNIT_BYTES };

@@ -2,7 +2,7 @@
 
 pub use farside_fabric::memory::Fit;
 
-/// When the peer reports freed blocks to the initiator.
+/// The time at which the peer reports freed blocks to the initiator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Synchronisation {
     /// The peer collects freed blocks and reports them together: after `batch` blocks, after a

@@ -58,7 +58,7 @@ pub(crate) struct Outbox {
     way: SharedWay,
 }
 
-/// How one record is sent.
+/// The terms under which one record is sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dispatch {
     pub(crate) entry: u16,

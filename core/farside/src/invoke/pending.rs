@@ -39,7 +39,7 @@ pub struct Pending<'w, R, H = FromLike> {
     result: PhantomData<fn() -> R>,
 }
 
-/// How a result is read.
+/// The way in which a result is read.
 pub trait Reading<R>: Copy + std::fmt::Debug + 'static {
     /// Reads a result, with the context of handles that it may have.
     ///

@@ -1,4 +1,4 @@
-//! How a result returns to the caller.
+//! The return of a result to the caller.
 //!
 //! The caller reserves a slot in its own memory before the call, and the record carries the slot's
 //! address. The callee claims the slot with a compare-and-swap on its state, writes the result

@@ -3,7 +3,7 @@
 use super::{MemoryRefusal, RemoteMemory};
 use crate::Wire;
 
-/// Where an asker wants memory in the process that it asks.
+/// The requested place of memory in the process that is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub(crate) enum Locality {
     /// Anywhere.

@@ -24,13 +24,13 @@ use crate::runtime::process::Process;
 use crate::runtime::worker::Worker;
 use farside_launch::kill_point::KillPoint;
 
-/// How often a reader looks at the flag alone before it waits as all workers do and serves calls
-/// between its looks. Serving takes longer than a cache line's transfer. The looks together take
-/// less than 2 µs.
+/// The number of times that a reader looks at the flag alone before it waits as all workers do and
+/// serves calls between its looks. Serving takes longer than a cache line's transfer. The looks
+/// together take less than 2 µs.
 const QUICK_LOOKS: u32 = 50;
 
-/// How long releasing a message, perhaps in a drop, waits for the connection to the writer's
-/// process.
+/// The time for which releasing a message, perhaps in a drop, waits for the connection to the
+/// writer's process.
 const CONNECT_TIME: Duration = Duration::from_millis(10);
 
 /// The reading end of a pipe. Dropping it tells the writer.
@@ -43,7 +43,7 @@ pub struct PipeReader<'w> {
     peer: ProcessId,
     pub(super) inlet: Arc<Inlet>,
     reading: Reading,
-    /// How the writer learns what was taken, once there is something to tell.
+    /// The way in which the writer learns what was taken, once there is something to report.
     teller: Option<Teller>,
     /// The number of messages read at which to try again to connect to the writer's process.
     connects_at: u64,

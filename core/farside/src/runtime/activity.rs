@@ -279,7 +279,7 @@ impl Timing {
 pub struct CurrentWait {
     /// The number of the [place](Activity::places).
     pub place: u16,
-    /// For whom.
+    /// The process or worker that is waited for.
     pub whom: Whom,
     /// Since when, by the monotonic clock.
     pub since: Duration,

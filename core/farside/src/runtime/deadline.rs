@@ -12,7 +12,7 @@ use crate::invoke::caller::Caller;
 use crate::runtime::process::Process;
 use crate::runtime::worker::Worker;
 
-/// How much later than now a deadline is at least while a hold exists.
+/// The least time from now to a deadline while a hold exists.
 const AHEAD: Duration = Duration::from_millis(1);
 
 /// The holds of a process on its deadlines.

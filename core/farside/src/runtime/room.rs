@@ -112,7 +112,7 @@ pub(crate) struct Seed<'a> {
 pub(crate) struct Served {
     /// True if anything was done.
     pub(crate) moved: bool,
-    /// When to serve the room again at the latest, if nothing else happens.
+    /// The latest time to serve the room again, if nothing else happens.
     pub(crate) again: Option<Instant>,
 }
 

@@ -1,4 +1,4 @@
-//! How an endpoint closes: it tells its peers, and waits until they know.
+//! The end of an endpoint: it notifies its peers, and waits until they know.
 //!
 //! A provider that fails to write to a connection may drop what has arrived on it. If an endpoint
 //! closed as soon as it had notified its peers, a peer that puts could lose the message in this

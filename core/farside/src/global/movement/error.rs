@@ -108,7 +108,7 @@ pub enum MovementError {
     },
 }
 
-/// How an operation failed, as processes tell each other.
+/// The failure of an operation, as processes report it to each other.
 #[derive(Clone, Debug, PartialEq, Eq, Wire)]
 pub(in super::super) enum Failure {
     /// Nothing is registered any more at the target or the source.

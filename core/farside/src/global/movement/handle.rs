@@ -39,7 +39,8 @@ impl fmt::Display for Handle {
     }
 }
 
-/// When an operation may start, as seen from its worker. These are the four orders of ACP.
+/// The order in which an operation starts, as seen from its worker. These are the four orders of
+/// ACP.
 ///
 /// An operation that starts after another one sees all effects of that one. A process that sees any
 /// effect of the later one sees all effects of the earlier one.

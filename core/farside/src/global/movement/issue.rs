@@ -37,7 +37,7 @@ impl Draft {
     }
 }
 
-/// How an operation was started.
+/// The start of an operation.
 enum Started {
     /// The operation is over already, with this result.
     Over(Handle, MoveValue),

@@ -59,13 +59,14 @@ pub(super) struct Thread {
     has_news: bool,
 }
 
-/// Where the result of an operation goes.
+/// The destination of the result of an operation.
 #[derive(Debug)]
 pub(super) struct Note {
     pub(super) target: GlobalAddress,
     pub(super) source: GlobalAddress,
     pub(super) brings: Option<Parcel>,
-    /// Where in memory of this process the earlier value of a word goes, and the size of the word.
+    /// The place in this process's memory for the earlier value of a word, and the size of the
+    /// word.
     pub(super) store_at: Option<(Spot, usize)>,
     /// The access that the observer keeps open until the operation is over.
     pub(super) hold: Option<Hold>,

@@ -11,7 +11,7 @@ pub enum ObjectError {
     Outside {
         /// The first index.
         index: usize,
-        /// How many values.
+        /// The number of values.
         count: usize,
         /// The length of the array.
         length: usize,
@@ -19,9 +19,9 @@ pub enum ObjectError {
     /// The byte space ends before the access does.
     #[error("{bytes} bytes from offset {offset} on reach beyond the space, which has {space_bytes}")]
     OutsideSpace {
-        /// Where the access begins.
+        /// The start of the access.
         offset: u64,
-        /// How long it is.
+        /// The length of the access.
         bytes: usize,
         /// The size of the space.
         space_bytes: u64,
@@ -34,9 +34,9 @@ pub enum ObjectError {
     TooManySlices {
         /// The process of the first slice.
         first: u32,
-        /// How many slices.
+        /// The number of slices.
         slices: u32,
-        /// How many processes there are.
+        /// The number of processes.
         processes: u32,
     },
     /// There is no memory of this size, or no addresses for it.
@@ -45,7 +45,7 @@ pub enum ObjectError {
          spread it over more processes, or make several objects"
     )]
     TooLong {
-        /// How many values.
+        /// The number of values.
         length: u64,
         /// The size of each.
         value_bytes: usize,

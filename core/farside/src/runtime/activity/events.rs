@@ -16,9 +16,9 @@ pub(super) const UNPAIRED: u32 = 0;
 /// Something that a worker did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When it began, by the monotonic clock.
+    /// The beginning, by the monotonic clock.
     pub at: Duration,
-    /// How long it took.
+    /// The duration.
     pub time: Duration,
     /// The kind of event.
     pub kind: EventKind,
@@ -57,9 +57,9 @@ pub enum EventKind {
     },
     /// The worker waited.
     Waited {
-        /// Where.
+        /// The number of the [place](super::Activity::places).
         place: u16,
-        /// For whom.
+        /// The process or worker that is waited for.
         whom: Whom,
     },
     /// The worker took part in a collective.

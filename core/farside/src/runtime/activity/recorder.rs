@@ -77,7 +77,7 @@ struct Numbers {
     is_paired: bool,
     /// True if the next call is the mark, which has no number.
     is_at_mark: bool,
-    /// When the last mark was sent, in ticks.
+    /// The time of the last mark, in ticks.
     marked: u64,
 }
 
@@ -86,7 +86,7 @@ struct Numbers {
 pub(crate) struct Recorder {
     /// The parts that are recorded; 0 while no one looks.
     mode: Cell<u8>,
-    /// When the first part of the mode ends, in ticks.
+    /// The end of the first part of the mode, in ticks.
     until: Cell<u64>,
     session: Cell<u32>,
     /// The total time of waits and calls that were counted.
@@ -277,7 +277,7 @@ fn write(words: &Words, wait: u64, since: u64, base: u64) {
 pub(crate) struct InCollective<'a> {
     worker: &'a Worker,
     place: Place,
-    /// When it began; 0 if it is not recorded.
+    /// The beginning; 0 if it is not recorded.
     since: u64,
 }
 

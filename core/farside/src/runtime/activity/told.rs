@@ -23,7 +23,7 @@ pub enum Question {
     Trace {
         /// The number of the trace.
         session: u32,
-        /// For how long.
+        /// The duration.
         time_ms: u32,
         /// True if calls are numbered that the workers make.
         sends: bool,

@@ -1,4 +1,5 @@
-//! How collectives are done, over trees and by dissemination. `collective.rs` says what they do.
+//! The algorithms of collectives, over trees and by dissemination. `collective.rs` says what they
+//! do.
 
 use std::marker::PhantomData;
 

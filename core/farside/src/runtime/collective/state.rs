@@ -28,7 +28,7 @@ pub(crate) struct Collectives {
     lost: HashSet<u64>,
     /// True if such names came that are not kept. Then no team that is made later can be used.
     has_lost_more: bool,
-    /// How often this worker has begun to make a team of the same members.
+    /// The number of times that this worker has begun to make a team of the same members.
     made: HashMap<u64, u64>,
     /// The team with which this worker goes on after a loss.
     remaining: Option<Team>,

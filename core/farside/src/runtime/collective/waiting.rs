@@ -1,4 +1,4 @@
-//! How a worker waits in a collective, and finds out who is missing.
+//! The wait of a worker in a collective, and its search for the missing member.
 //!
 //! The worker for which it waits may itself wait for another one in the same collective. So a
 //! worker that waits for long asks along this chain, whose end is the worker that did not come.
@@ -23,7 +23,7 @@ const ASK_AFTER: Duration = Duration::from_secs(1);
 /// The largest number of workers asked one after the other. A barrier has 32 rounds at most.
 const CHAIN_MAX: u32 = 32;
 
-/// Where a worker stands with a collective of another one.
+/// The progress of a worker in a collective of another one.
 #[derive(Clone, Debug, Wire)]
 enum Standing {
     /// The worker has not begun the collective.

@@ -24,7 +24,7 @@ const WORD_NAP: Duration = Duration::from_millis(1);
 pub(crate) struct Loss {
     /// The process that failed first: the peer itself, or one because of which it failed.
     pub(crate) root: ProcessId,
-    /// How `root` ended, as the end of a sentence about it.
+    /// The end of `root`, as the end of a sentence about it.
     pub(crate) why: String,
 }
 

@@ -1,4 +1,4 @@
-//! How often a worker looks at the calls that have arrived for it, as others can see it.
+//! The attentiveness of a worker to the calls that have arrived for it, as others can see it.
 //!
 //! Each worker counts its looks in a word of its process's home. It reads no clock for that. A
 //! reader reads the word twice and divides the time between by the looks.

@@ -1,4 +1,4 @@
-//! How a worker takes in the notices that the service thread leaves for it.
+//! The notices that the service thread leaves for a worker.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,4 +1,4 @@
-//! How a worker waits: it serves other workers, and sleeps when there is nothing to do.
+//! The waits of a worker: it serves other workers, and sleeps when there is nothing to do.
 
 use std::cell::Cell;
 use std::task::{Context, Poll, Waker};

@@ -1,4 +1,4 @@
-//! How a worker sets up and shuts down its rings to other workers, and what it sent through them.
+//! Setting up and shutting down a worker's rings to other workers, and counters of what it sent.
 
 use farside_fabric::WorkerId;
 

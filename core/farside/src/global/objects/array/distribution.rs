@@ -1,6 +1,6 @@
 //! The distribution of an array.
 
-/// How the values of a [`GlobalArray`](super::GlobalArray) are distributed over its parts, and
+/// The distribution of the values of a [`GlobalArray`](super::GlobalArray) over its parts, and
 /// whether workers or processes have the parts.
 ///
 /// | distribution | of 10 values, 4 parts have | good for |

@@ -2,7 +2,7 @@
 
 use super::divisor::Divisor;
 
-/// How the values of an array are distributed over its parts. They are dealt in blocks: block `k`
+/// The distribution of the values of an array over its parts. They are dealt in blocks: block `k`
 /// goes to part `k` modulo the number of parts. The blocks of a part lie one after the other. If
 /// the blocks are so long that each part has at most one, this is a block distribution. With blocks
 /// of one value it is a cyclic distribution.

@@ -1,4 +1,4 @@
-//! How calls travel to each worker: rings that are set up in advance, and shut down.
+//! Rings for the calls to each worker: set up in advance, and shut down.
 
 use farside_fabric::WorkerId;
 use farside_launch::ring_options::RingOptions;
@@ -10,7 +10,7 @@ use crate::invoke::outbox::SendCounters;
 use crate::runtime::worker::{Worker, extension};
 
 extension! {
-    /// How calls travel to each worker: rings that are set up in advance, and shut down.
+    /// Rings for the calls to each worker: set up in advance, and shut down.
     ///
     /// This is a part of [`Worker`]. The prelude brings it in.
     Ways:
