@@ -118,8 +118,8 @@ impl<W: Word> Until<W> {
     /// [`Error::Deadline`](crate::Error::Deadline) if the condition does not hold in time;
     /// [`Error::PeerLost`](crate::Error::PeerLost) if the word's owner or the
     /// [signalling process](Self::signalled_by) is lost;
-    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale or
-    /// misaligned address, or one out of range; [`Error::Fabric`](crate::Error::Fabric) if the
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale, misaligned
+    /// or read-only address, or one out of range; [`Error::Fabric`](crate::Error::Fabric) if the
     /// owner does not answer, or the transport fails; [`Error::InHandler`](crate::Error::InHandler)
     /// in a handler.
     #[track_caller]
@@ -133,8 +133,8 @@ impl<W: Word> Until<W> {
     /// [`Error::Deadline`](crate::Error::Deadline) if the condition does not hold in time;
     /// [`Error::PeerLost`](crate::Error::PeerLost) if the word's owner or the
     /// [signalling process](Self::signalled_by) is lost;
-    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale or
-    /// misaligned address, or one out of range; [`Error::Fabric`](crate::Error::Fabric) if the
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale, misaligned
+    /// or read-only address, or one out of range; [`Error::Fabric`](crate::Error::Fabric) if the
     /// owner does not answer, or the transport fails; [`Error::InHandler`](crate::Error::InHandler)
     /// in a handler.
     #[track_caller]
@@ -165,10 +165,10 @@ impl<W: Word> GlobalPtr<W> {
     /// # Errors
     /// [`Error::Deadline`](crate::Error::Deadline) if the condition does not hold in time;
     /// [`Error::PeerLost`](crate::Error::PeerLost) if the word's owner or the signalling process is
-    /// lost; [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale or
-    /// misaligned address, or one out of range; [`Error::Fabric`](crate::Error::Fabric) if the
-    /// owner does not answer, or the transport fails; [`Error::InHandler`](crate::Error::InHandler)
-    /// in a handler.
+    /// lost; [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale,
+    /// misaligned or read-only address, or one out of range;
+    /// [`Error::Fabric`](crate::Error::Fabric) if the owner does not answer, or the transport
+    /// fails; [`Error::InHandler`](crate::Error::InHandler) in a handler.
     #[track_caller]
     pub fn wait_until(self, me: &Worker, comparison: Comparison, value: W) -> Result<W> {
         self.until(comparison, value).wait(me)

@@ -106,10 +106,10 @@ extension! {
     /// # Errors
     /// [`Error::Deadline`](crate::Error::Deadline) if the conditions do not hold in time;
     /// [`Error::PeerLost`](crate::Error::PeerLost) if a word's owner or a signalling process is
-    /// lost; [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale or
-    /// misaligned address, or one out of range; [`Error::Fabric`](crate::Error::Fabric) if an owner
-    /// does not answer, or the transport fails; [`Error::InHandler`](crate::Error::InHandler) in a
-    /// handler.
+    /// lost; [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale,
+    /// misaligned or read-only address, or one out of range;
+    /// [`Error::Fabric`](crate::Error::Fabric) if an owner does not answer, or the transport fails;
+    /// [`Error::InHandler`](crate::Error::InHandler) in a handler.
     fn wait_all [W: Word](&self, conditions: &[Until<W>]) -> Result<Vec<W>>;
 
     /// Like [`wait_all`](Self::wait_all), for at most this long.
@@ -117,10 +117,10 @@ extension! {
     /// # Errors
     /// [`Error::Deadline`](crate::Error::Deadline) if the conditions do not hold in time;
     /// [`Error::PeerLost`](crate::Error::PeerLost) if a word's owner or a signalling process is
-    /// lost; [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale or
-    /// misaligned address, or one out of range; [`Error::Fabric`](crate::Error::Fabric) if an owner
-    /// does not answer, or the transport fails; [`Error::InHandler`](crate::Error::InHandler) in a
-    /// handler.
+    /// lost; [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale,
+    /// misaligned or read-only address, or one out of range;
+    /// [`Error::Fabric`](crate::Error::Fabric) if an owner does not answer, or the transport fails;
+    /// [`Error::InHandler`](crate::Error::InHandler) in a handler.
     fn wait_all_for [W: Word](&self, conditions: &[Until<W>], time: Duration) -> Result<Vec<W>>;
 
     /// Waits until one of them holds. Returns its index (the first one, if several hold) and the
@@ -129,10 +129,10 @@ extension! {
     /// # Errors
     /// [`Error::Deadline`](crate::Error::Deadline) if the conditions do not hold in time;
     /// [`Error::PeerLost`](crate::Error::PeerLost) if a word's owner or a signalling process is
-    /// lost; [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale or
-    /// misaligned address, or one out of range; [`Error::Fabric`](crate::Error::Fabric) if an owner
-    /// does not answer, or the transport fails; [`Error::InHandler`](crate::Error::InHandler) in a
-    /// handler.
+    /// lost; [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale,
+    /// misaligned or read-only address, or one out of range;
+    /// [`Error::Fabric`](crate::Error::Fabric) if an owner does not answer, or the transport fails;
+    /// [`Error::InHandler`](crate::Error::InHandler) in a handler.
     fn wait_any [W: Word](&self, conditions: &[Until<W>]) -> Result<Option<(usize, W)>>;
 
     /// Like [`wait_any`](Self::wait_any), for at most this long.
@@ -140,10 +140,10 @@ extension! {
     /// # Errors
     /// [`Error::Deadline`](crate::Error::Deadline) if the conditions do not hold in time;
     /// [`Error::PeerLost`](crate::Error::PeerLost) if a word's owner or a signalling process is
-    /// lost; [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale or
-    /// misaligned address, or one out of range; [`Error::Fabric`](crate::Error::Fabric) if an owner
-    /// does not answer, or the transport fails; [`Error::InHandler`](crate::Error::InHandler) in a
-    /// handler.
+    /// lost; [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale,
+    /// misaligned or read-only address, or one out of range;
+    /// [`Error::Fabric`](crate::Error::Fabric) if an owner does not answer, or the transport fails;
+    /// [`Error::InHandler`](crate::Error::InHandler) in a handler.
     fn wait_any_for [W: Word](&self, conditions: &[Until<W>], time: Duration) -> Result<Option<(usize, W)>>;
 
     /// Waits until at least one of them holds. Returns the indices of all that hold, with the
@@ -152,10 +152,10 @@ extension! {
     /// # Errors
     /// [`Error::Deadline`](crate::Error::Deadline) if the conditions do not hold in time;
     /// [`Error::PeerLost`](crate::Error::PeerLost) if a word's owner or a signalling process is
-    /// lost; [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale or
-    /// misaligned address, or one out of range; [`Error::Fabric`](crate::Error::Fabric) if an owner
-    /// does not answer, or the transport fails; [`Error::InHandler`](crate::Error::InHandler) in a
-    /// handler.
+    /// lost; [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale,
+    /// misaligned or read-only address, or one out of range;
+    /// [`Error::Fabric`](crate::Error::Fabric) if an owner does not answer, or the transport fails;
+    /// [`Error::InHandler`](crate::Error::InHandler) in a handler.
     fn wait_some [W: Word](&self, conditions: &[Until<W>]) -> Result<Vec<(usize, W)>>;
 
     /// Like [`wait_some`](Self::wait_some), for at most this long.
@@ -163,9 +163,9 @@ extension! {
     /// # Errors
     /// [`Error::Deadline`](crate::Error::Deadline) if the conditions do not hold in time;
     /// [`Error::PeerLost`](crate::Error::PeerLost) if a word's owner or a signalling process is
-    /// lost; [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale or
-    /// misaligned address, or one out of range; [`Error::Fabric`](crate::Error::Fabric) if an owner
-    /// does not answer, or the transport fails; [`Error::InHandler`](crate::Error::InHandler) in a
-    /// handler.
+    /// lost; [`GlobalError::Address`](crate::global::GlobalError::Address) for a null, stale,
+    /// misaligned or read-only address, or one out of range;
+    /// [`Error::Fabric`](crate::Error::Fabric) if an owner does not answer, or the transport fails;
+    /// [`Error::InHandler`](crate::Error::InHandler) in a handler.
     fn wait_some_for [W: Word](&self, conditions: &[Until<W>], time: Duration) -> Result<Vec<(usize, W)>>;
 }
