@@ -1,25 +1,17 @@
-//! The rooms of the library, in one list. The runtime knows them by this list alone.
+//! The rooms of this crate, in one list: every process has them, also of a program that uses none of
+//! them itself. The rooms of other crates register themselves (`crate::runtime::room`).
 
 use crate::check::CheckRoom;
 use crate::extensions::Extensions;
 use crate::global::GlobalRoom;
-use crate::heap::Heaps;
 use crate::memory::ProcessMemory;
-use crate::pipe::Pipes;
 use crate::runtime::room::RoomEntry;
-use crate::tasks::Tasks;
 
-/// The rooms of every process, from the bottom up: a loss is told to them in this order.
-///
-/// Tags: 1 memory, 2 check, 3 global, 4 heap, 5 pipe, 6 sync, 7 dist, 8 buffers, 9 tasks,
-/// 10 extensions.
+/// The rooms of every process.
 pub(crate) static ROOMS: &[RoomEntry] = &[
     RoomEntry::of::<ProcessMemory>(),
     RoomEntry::of::<CheckRoom>(),
     RoomEntry::of::<GlobalRoom>(),
-    RoomEntry::of::<Heaps>(),
-    RoomEntry::of::<Pipes>(),
-    RoomEntry::of::<Tasks>(),
     RoomEntry::of::<Extensions>(),
 ];
 

@@ -6,8 +6,8 @@ use std::sync::{Barrier, Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use farside::sync::{Combining, Delegated, LockManager};
 use farside::{Worker, WorkerId};
+use farside_kit::sync::{Combining, Delegated, LockManager};
 
 use crate::case::Case;
 use crate::fabric::Fabric;

@@ -615,7 +615,7 @@ thread_local! {
 }
 
 /// Returns whether this thread is in a handler of any worker.
-pub(crate) fn this_thread_handles() -> bool {
+pub fn this_thread_handles() -> bool {
     HANDLES.get()
 }
 

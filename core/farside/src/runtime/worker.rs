@@ -13,9 +13,10 @@ mod ways;
 
 use batches::AllBatches;
 pub use batches::Batches;
+pub use methods::Sealed;
+pub(crate) use methods::extension;
 pub use methods::{Losses, Machines, NamedCalls, Ways};
-pub(crate) use methods::{Sealed, extension};
-pub(crate) use put_off::PutOff;
+pub use put_off::PutOff;
 pub use scope::Scope;
 pub(crate) use sent_to_all::SentToAll;
 

@@ -2,15 +2,16 @@
 //! a handle, or by decoding. They reach memory of programs at most, and never the memory that the
 //! library keeps for itself: rings, pipes, replies.
 
-use farside::heap::RemoteBlock;
-use farside::pipe::{PipeReader, PipeWriter};
 use farside::prelude::*;
-use farside::sync::{LockManager, Structures, Token};
 use farside::wire::{self, Decoder, Schema};
 use farside::{
     AtomicChange, Comparison, Countdown, GlobalAddress, GlobalPtr, GlobalSlice, Notifications, Order, RemoteKey,
     RemoteMemory, Result, ResultPlace, Signal, Written,
 };
+use farside_kit::heap::RemoteBlock;
+use farside_kit::pipe::{PipeReader, PipeWriter};
+use farside_kit::prelude::*;
+use farside_kit::sync::{LockManager, Structures, Token};
 use proptest::prelude::*;
 
 /// The size of the regions in which the library keeps rings and pipes.

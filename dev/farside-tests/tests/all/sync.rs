@@ -8,8 +8,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use farside::prelude::*;
-use farside::sync::{Combining, Delegated, Fenced, LockGuard, LockManager, Operation, Structures, SyncError, Token};
 use farside::{Error, LaunchError, ProcessEnd, Result, Simulation, simulate};
+use farside_kit::sync::{
+    Combining, Delegated, Fenced, LockGuard, LockManager, Operation, Structures, SyncError, Token,
+};
 use farside_testbed::{limit, scaled};
 
 /// Returns the synchronization error of a result.

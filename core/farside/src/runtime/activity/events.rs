@@ -77,7 +77,7 @@ pub enum EventKind {
         /// Where.
         place: u16,
     },
-    /// It wrote a message into a [pipe](crate::pipe).
+    /// It wrote a message into a pipe.
     Message {
         /// The reader.
         to: WorkerId,

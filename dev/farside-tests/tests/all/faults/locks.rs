@@ -4,8 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use farside::prelude::*;
-use farside::sync::{Fenced, LockGuard, LockManager, Operation, Structures, SyncError, Token};
 use farside::{Error, GlobalAddress, GlobalPtr, ProcessEnd, Result};
+use farside_kit::sync::{Fenced, LockGuard, LockManager, Operation, Structures, SyncError, Token};
 use farside_testbed::limit;
 
 use super::sweep::{VICTIM, is_victim_lost, report_end, report_work, signal};
