@@ -8,7 +8,7 @@
 //! |---|---|
 //! | allocate in another worker's memory without asking it | [`heap`] |
 //! | stream messages, values or bytes from one worker to another | [`pipe`], [`OpenPipes`](pipe::OpenPipes) |
-//! | share structures: locks, combining, read-modify-write by name | [`sync`] |
+//! | take turns: locks of the job, and combining within a process | [`sync`] |
 //! | share tasks that make further tasks among all workers | [`tasks`] |
 //!
 //! # A heap and a pipe

@@ -6,13 +6,13 @@
 //!
 //! | to | see |
 //! |---|---|
-//! | let many threads of a process work on one value | [`Combining`], [`Delegated`] |
+//! | let many threads of a process work on one value | [`Combining`] |
 //! | let one worker of the job at a time do something | [`LockManager`], [`LockGuard`] |
 //! | refuse a worker that has lost its lock without noticing | [`Token`], [`Fenced`] |
-//! | change another worker's data in one step | [`Structures`], [`Operation`] |
 //!
 //! Use a lock of the job only if nothing else serves. The best way to change one worker's data is
-//! to call that worker, since its calls run one at a time.
+//! to call that worker, since its calls run one at a time: `Remote` of `farside-containers` has values
+//! that are reached so.
 //!
 //! # Hardware lock elision
 //!
@@ -34,24 +34,18 @@
 
 mod atomics;
 mod combining;
-mod delegated;
 mod error;
 mod fenced;
 mod lock;
 mod operation;
 mod requests;
-mod structure;
-mod ticket;
 
 use farside_fabric::wait::WaitPolicy;
 
 pub use combining::Combining;
-pub use delegated::Delegated;
 pub use error::SyncError;
 pub use fenced::Fenced;
 pub use lock::{Lock, LockGuard, LockManager, Token};
-pub use structure::{NewStructure, Operation, OperationResult, Structure, Structures};
-pub use ticket::Ticket;
 
 thread_local! {
     static MARK: u8 = const { 0 };

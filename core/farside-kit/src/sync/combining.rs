@@ -11,7 +11,6 @@ use super::atomics::ValueCell;
 use super::error::{Result, SyncError};
 use super::operation::{After, Asked, Guarded, Outcome, POSTED_MAX, Posted};
 use super::requests::{Ended, List, Requests, run};
-use super::ticket::Ticket;
 use super::{WAIT_POLICY, this_thread};
 
 /// A value on which many threads work, each by submitting operations. A thread that finds the value
@@ -194,20 +193,6 @@ impl<T: Send> Combining<T> {
             self.posted.fetch_sub(1, Ordering::Relaxed);
         }
         Ok(())
-    }
-
-    /// Posts an operation whose result the caller takes later, or waits for until a deadline.
-    ///
-    /// # Errors
-    /// Those of [`post`](Self::post).
-    pub fn start<R, F>(&self, operation: F) -> Result<Ticket<R>>
-    where
-        R: Send + 'static,
-        F: FnOnce(&mut T) -> R + Send + 'static,
-    {
-        let (ticket, operation) = Ticket::of(operation);
-        self.post(operation)?;
-        Ok(ticket)
     }
 
     #[track_caller]

@@ -8,7 +8,7 @@ use crate::room_error::room_error;
 /// A result of this module.
 pub(super) type Result<T, E = SyncError> = std::result::Result<T, E>;
 
-/// Why a shared value, lock or structure was not available, or an operation did not run.
+/// Why a shared value or lock was not available, or an operation did not run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SyncError {
@@ -21,7 +21,7 @@ pub enum SyncError {
          allowed"
     )]
     Busy,
-    /// Too many locks, waiters, structures or operations.
+    /// Too many locks, waiters or operations.
     #[error("the limit of {max} is reached: wait until some have ended, or use fewer at a time")]
     Full {
         /// The limit.
@@ -42,30 +42,8 @@ pub enum SyncError {
         name: String,
     },
     /// A handler must not wait for the operations of other threads.
-    #[error("a handler must not wait for the operations of other threads: use `post`, `start` or `try_run`")]
+    #[error("a handler must not wait for the operations of other threads: use `post` or `try_run`")]
     InHandler,
-    /// No structure of this name and type exists.
-    #[error("no structure {name:?} is registered: register it first, and check the spelling of both names")]
-    NoStructure {
-        /// The name of the structure.
-        name: String,
-    },
-    /// The structure has no operation of this name and these types.
-    #[error("the structure has no operation {operation:?} with these types: register it with `operation`")]
-    NoOperation {
-        /// The name of the operation.
-        operation: &'static str,
-    },
-    /// The structure of this name has another type.
-    #[error("the structure {name:?} is a {registered}, not a {wanted}: find it by its own type")]
-    OtherType {
-        /// The name of the structure.
-        name: String,
-        /// Its type.
-        registered: String,
-        /// The requested type.
-        wanted: &'static str,
-    },
     /// The token belongs to another lock than the one that guards the value.
     #[error("the token belongs to another lock: use the one that guards the value")]
     OtherLock,
@@ -86,14 +64,6 @@ pub enum SyncError {
         offered: u64,
         /// The number of the newest token.
         newest: u64,
-    },
-    /// The name is already used.
-    #[error("the name {name:?} is taken: {owner} has registered a structure of this name; use another name")]
-    NameTaken {
-        /// The name of the structure.
-        name: String,
-        /// The structure's owner.
-        owner: WorkerId,
     },
 }
 

@@ -1,23 +1,21 @@
-//! Tests of combining and delegation with real threads. `tests/models/combining.rs` checks their
+//! Tests of combining with real threads. `tests/models/combining.rs` checks their
 //! protocol.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
-use std::time::Duration;
 use std::{fs, thread};
 
-use farside::Error;
-use farside_testbed::{limit, wait_until};
+use farside_testbed::wait_until;
 
 use super::operation::POSTED_MAX;
-use super::{Combining, Delegated, SyncError};
+use super::{Combining, SyncError};
 
 const THREADS: u64 = 8;
 const ROUNDS: u64 = 5_000;
 
-/// The operations common to both types.
+/// The operations of the tests.
 trait Executor: Sync {
     fn add(&self, by: u64) -> Result<u64, SyncError>;
     fn post_add(&self, by: u64) -> Result<(), SyncError>;
@@ -26,38 +24,30 @@ trait Executor: Sync {
     fn mended(&self) -> u64;
 }
 
-macro_rules! executor {
-    ($type:ty) => {
-        impl Executor for $type {
-            fn add(&self, by: u64) -> Result<u64, SyncError> {
-                self.run(|value| std::mem::replace(value, *value + by))
-            }
+impl Executor for Combining<u64> {
+    fn add(&self, by: u64) -> Result<u64, SyncError> {
+        self.run(|value| std::mem::replace(value, *value + by))
+    }
 
-            fn post_add(&self, by: u64) -> Result<(), SyncError> {
-                Ok(self.post(move |value| *value += by)?)
-            }
+    fn post_add(&self, by: u64) -> Result<(), SyncError> {
+        Ok(self.post(move |value| *value += by)?)
+    }
 
-            fn panic(&self) {
-                let _: Result<(), _> = self.run(|_| panic!("no more"));
-            }
+    fn panic(&self) {
+        let _: Result<(), _> = self.run(|_| panic!("no more"));
+    }
 
-            fn post_panic(&self, with: Box<dyn FnOnce() + Send>) {
-                self.post(move |_| with()).map_err(SyncError::from).unwrap();
-            }
+    fn post_panic(&self, with: Box<dyn FnOnce() + Send>) {
+        self.post(move |_| with()).map_err(SyncError::from).unwrap();
+    }
 
-            fn mended(&self) -> u64 {
-                self.repair(|value| *value).unwrap()
-            }
-        }
-    };
+    fn mended(&self) -> u64 {
+        self.repair(|value| *value).unwrap()
+    }
 }
-
-executor!(Combining<u64>);
-executor!(Delegated<u64>);
 
 fn each(test: impl Fn(&dyn Executor)) {
     test(&Combining::new(0));
-    test(&Delegated::new(|| 0).unwrap());
 }
 
 #[test]
@@ -160,7 +150,6 @@ fn a_value_in_use_refuses_without_waiting() {
         }
         let refused = value.post(|value| *value += 1).unwrap_err();
         assert!(matches!(refused.error, SyncError::Full { .. }));
-        assert!(value.start(|value| *value).is_err());
         leave.wait();
         // The operation that was given back is intact.
         loop {
@@ -175,56 +164,13 @@ fn a_value_in_use_refuses_without_waiting() {
 }
 
 #[test]
-fn a_ticket_returns_the_result_or_reports_that_it_is_pending() {
-    let value = Delegated::new(|| 1_u64).unwrap();
-    let (go, gone) = mpsc::channel();
-    value.post(move |_| gone.recv().unwrap()).map_err(SyncError::from).unwrap();
-    let mut ticket = value.start(|value| *value + 1).unwrap();
-    assert!(ticket.poll().is_none());
-    assert!(matches!(ticket.wait_for(Duration::from_millis(1)), Err(SyncError::Job(Error::Deadline { .. }))));
-    go.send(()).unwrap();
-    assert_eq!(ticket.wait_for(Duration::from_secs(60)).unwrap(), 2);
-    let mut ticket = value.start(|_| -> u64 { panic!("no more") }).unwrap();
-    let panic = catch_unwind(AssertUnwindSafe(|| ticket.wait_for(Duration::from_secs(60)))).unwrap_err();
-    assert_eq!(panic.downcast_ref(), Some(&"no more"));
-    let mut refused = value.start(|value| *value).unwrap();
-    assert!(matches!(refused.wait_for(Duration::from_secs(60)), Err(SyncError::Poisoned)));
-}
-
-#[test]
 fn an_operation_that_would_wait_for_itself_panics() {
-    let (combining, delegated) = (Combining::new(0_u64), Delegated::new(|| 0_u64).unwrap());
+    let combining = Combining::new(0_u64);
     let inside = |run: &dyn Fn()| {
         let panic = catch_unwind(AssertUnwindSafe(run)).unwrap_err();
         assert!(panic.downcast_ref::<&str>().is_some_and(|text| text.contains("has itself")));
     };
     inside(&|| _ = combining.run(|_| combining.run(|_| ()).is_ok()));
-    inside(&|| _ = delegated.run(|_| delegated.run(|_| ()).is_ok()));
-}
-
-#[test]
-fn dropping_runs_what_was_posted_and_drops_the_value_in_its_thread() {
-    struct Told(mpsc::Sender<(thread::ThreadId, u64)>, u64);
-    impl Drop for Told {
-        fn drop(&mut self) {
-            self.0.send((thread::current().id(), self.1)).unwrap();
-        }
-    }
-    let (tell, told) = mpsc::channel();
-    let value = Delegated::new(move || Told(tell, 0)).unwrap();
-    let owner = value.run(|_| thread::current().id()).unwrap();
-    for _ in 0..100 {
-        value.post(|value| value.1 += 1).map_err(SyncError::from).unwrap();
-    }
-    drop(value);
-    assert_eq!(told.recv().unwrap(), (owner, 100));
-    assert_ne!(owner, thread::current().id());
-}
-
-#[test]
-fn failed_construction_panics_at_the_caller() {
-    let panic = catch_unwind(|| Delegated::<u64>::new(|| panic!("no value"))).unwrap_err();
-    assert_eq!(panic.downcast_ref(), Some(&"no value"));
 }
 
 /// The payload of a panic may itself panic when it is dropped, in the thread that holds the value.
@@ -246,23 +192,4 @@ fn a_panic_payload_may_panic_when_dropped() {
     let ran = value.run(|_| value.post(|_| panic_any(Again)).is_ok());
     assert_eq!(ran.map_err(|error| error.to_string()), Ok(true));
     assert_eq!(value.repair(|value| *value).map_err(|error| error.to_string()), Ok(0));
-}
-
-#[test]
-fn an_operation_may_drop_the_value_that_it_runs_on() {
-    let value = Arc::new(Delegated::new(|| 0_u64).unwrap());
-    let (owner, (tell, told)) = (value.clone(), mpsc::channel());
-    let (go, gone) = mpsc::channel();
-    let operation = move |_: &mut u64| {
-        gone.recv().unwrap();
-        drop(owner);
-        tell.send(()).unwrap();
-    };
-    value.post(operation).map_err(SyncError::from).unwrap();
-    let shared = Arc::downgrade(&value.shared);
-    drop(value);
-    go.send(()).unwrap();
-    told.recv_timeout(limit()).expect("nothing panicked");
-    // The thread has ended once it has dropped the shared state.
-    wait_until("its thread ends", || shared.strong_count() == 0);
 }

@@ -1,4 +1,4 @@
-//! The protocol of combining and delegation under a model checker, which tries every order of the
+//! The protocol of combining under a model checker, which tries every order of the
 //! threads and every value that a load can return.
 //!
 //! The file of the protocol is compiled once more here, with the checker's atomics, threads and
@@ -30,7 +30,7 @@ mod requests;
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use farside_fabric::wait::WaitPolicy;
 use loom::cell::UnsafeCell;
@@ -195,52 +195,5 @@ fn posts_are_not_left_behind() {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert_eq!(ran.load(Relaxed), 2);
         assert!(!model.requests.is_held());
-    });
-}
-
-/// Does the steps of `Delegated`: one thread runs everything and sleeps when there is nothing. A
-/// thread that finds it asleep wakes it.
-#[test]
-fn a_delegate_is_woken() {
-    check(Some(3), || {
-        let model = Model::new();
-        let stop = Arc::new(AtomicBool::new(false));
-        let delegate = {
-            let (model, stop) = (model.clone(), stop.clone());
-            thread::spawn(move || {
-                loop {
-                    while !model.requests.is_held() {
-                        if stop.load(Relaxed) {
-                            return;
-                        }
-                        thread::park();
-                    }
-                    let mut list = model.requests.take();
-                    while let Some(request) = list.pop() {
-                        // SAFETY: no other thread runs requests.
-                        unsafe { run(request, &model.value) };
-                    }
-                    model.requests.try_free(9);
-                }
-            })
-        };
-        let ask = |model: &Model, by, mark| {
-            let add = Add::new(by);
-            let mut wakes = false;
-            // SAFETY: the request stays here until it has run.
-            while unsafe { !model.requests.leave_or_hold(NonNull::from(&add.request), mark) } {
-                wakes = true;
-            }
-            if wakes {
-                delegate.thread().unpark();
-            }
-            assert!(matches!(model.requests.wait(&add.request, POLICY, mark), Ended::Done));
-            // SAFETY: the request has run, so no other thread accesses `before`.
-            add.before.with(|before| unsafe { (*before).expect("it was run") })
-        };
-        assert_eq!([ask(&model, 1, 1), ask(&model, 1, 1)], [0, 1]);
-        stop.store(true, Relaxed);
-        delegate.thread().unpark();
-        delegate.join().unwrap();
     });
 }
