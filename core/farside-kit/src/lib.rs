@@ -1,4 +1,4 @@
-//! Heaps, pipes, locks and task pools of a job.
+//! Heaps, pipes, locks, task pools, sections of memory and notifications of a job.
 //!
 //! All of this stands on the workers of a [`farside`] job, and a program that uses none of it need
 //! not compile it. There is nothing to switch on: a process has the state of a module if its program
@@ -9,6 +9,8 @@
 //! | allocate in another worker's memory without asking it | [`heap`] |
 //! | stream messages, values or bytes from one worker to another | [`pipe`], [`OpenPipes`](pipe::OpenPipes) |
 //! | take turns: locks of the job, and combining within a process | [`sync`] |
+//! | move values that are not contiguous | [`section`] |
+//! | tell a process that data has arrived, by a number | [`notifications`] |
 //! | share tasks that make further tasks among all workers | [`tasks`] |
 //!
 //! # A heap and a pipe
@@ -42,14 +44,17 @@
 //! ```
 
 pub mod heap;
+pub mod notifications;
 pub mod pipe;
 mod room_error;
+pub mod section;
 pub mod sync;
 pub mod tasks;
 
-/// The methods that this crate adds to workers.
+/// The methods that this crate adds to workers and to global memory.
 pub mod prelude {
     pub use crate::pipe::OpenPipes;
+    pub use crate::section::MoveSections;
 }
 
 /// The messages of this crate, for tests of their decoders.

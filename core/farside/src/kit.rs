@@ -5,7 +5,7 @@
 //! those of all other rooms. The methods of a worker and a process that are not for programs are in
 //! two traits, which only forward.
 //!
-//! Nothing here is unsafe to call. Whoever writes into a piece of memory upholds this:
+//! Whoever writes into a piece of memory upholds this:
 //!
 //! - A *piece* is memory of this process that peers write. Its owner frees it only when no process
 //!   writes it any more, and never if a process that wrote it is lost.
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farside_fabric::clock::Clock;
-use farside_fabric::transport::Operation;
+use farside_fabric::transport::{AtomicChange, Operation};
 use farside_fabric::wait::WaitPolicy;
 use farside_fabric::{FabricError, ProcessId, RemoteKey, RemoteRegion, Transport, WorkerId};
 use farside_launch::kill_point::KillPoint;
@@ -27,6 +27,7 @@ use farside_sys::shm::SharedMemory;
 use crate::Wire;
 use crate::dist::PerWorker;
 use crate::error::{Error, Result};
+pub use crate::global::space::{Reach, check_alignment};
 pub use crate::invoke::inbox::this_thread_handles;
 use crate::invoke::pending::Pending;
 use crate::memory::mover::Then;
@@ -35,7 +36,7 @@ pub use crate::runtime::activity::recorder::Wait;
 use crate::runtime::collective::Kind;
 pub use crate::runtime::extent::Extent;
 pub use crate::runtime::home::Home;
-pub use crate::runtime::observer::end_accesses_here;
+pub use crate::runtime::observer::{Touch, end_accesses_here};
 pub use crate::runtime::process::Process;
 pub use crate::runtime::room::{Room, Seed, Served};
 pub use crate::runtime::worker::PutOff;
@@ -116,6 +117,64 @@ pub trait WorkerParts: Sealed {
 
     /// Notes a message to a worker. Called while [`is_noticing`](Self::is_noticing).
     fn note_message(&self, to: WorkerId, bytes: usize);
+}
+
+/// The methods of a [`Worker`] on global memory that are not for programs. Unlike those for
+/// programs, they do not report to the observer of accesses, except for [`touch`](Self::touch).
+pub trait SpaceParts: Sealed {
+    /// Returns how a range is reached, for several accesses inside it. A mapped range stays mapped
+    /// until this worker attaches or drops a region.
+    ///
+    /// # Errors
+    /// [`GlobalError::Address`](crate::global::GlobalError::Address); the errors of attaching it.
+    fn reach(&self, address: GlobalAddress, bytes: usize) -> Result<Reach>;
+
+    /// Runs `access` on the region that a range lies in, with the range's offset in it.
+    ///
+    /// # Errors
+    /// The errors of [`reach`](Self::reach), and of `access`.
+    fn on_region<T>(
+        &self,
+        address: GlobalAddress,
+        bytes: usize,
+        touch: Option<Touch>,
+        access: impl FnOnce(&RemoteRegion, u64, Instant) -> Result<T, FabricError>,
+    ) -> Result<T>;
+
+    /// Converts the error of an access to an address that was looked up.
+    fn access_failed(&self, address: GlobalAddress, error: FabricError) -> Error;
+
+    /// Returns whether accesses are observed.
+    fn is_observed(&self) -> bool;
+
+    /// Reports an access to the observer of accesses.
+    ///
+    /// # Errors
+    /// The errors of [`reach`](Self::reach); a conflict with another access.
+    fn touch(&self, address: GlobalAddress, bytes: usize, touch: Touch) -> Result<()>;
+
+    /// Notes a put. Called while [`is_noticing`](WorkerParts::is_noticing).
+    fn note_put_at(&self, address: GlobalAddress, bytes: usize, touch: Touch);
+
+    /// Runs `work` with a function that changes words of this process, each by its index from
+    /// `first` on.
+    ///
+    /// # Errors
+    /// The errors of [`reach`](Self::reach), and of `work`.
+    ///
+    /// # Safety
+    /// `work` must not make this worker attach or drop a region: it must not use the worker.
+    unsafe fn with_own_words<R>(
+        &self,
+        first: GlobalAddress,
+        count: usize,
+        work: impl FnOnce(&dyn Fn(usize, AtomicChange<u64>) -> Result<u64>) -> Result<R>,
+    ) -> Result<R>;
+
+    /// Returns whether two ranges share a byte.
+    fn overlap(&self, one: (GlobalAddress, usize), other: (GlobalAddress, usize)) -> bool {
+        one.0.overlaps(one.1 as u64, other.0, other.1 as u64)
+    }
 }
 
 /// The methods of a [`Process`].
@@ -342,6 +401,36 @@ impl WorkerParts for Worker {
     #[inline(always)]
     fn is_noticing(&self) -> bool {
         self.recorder().is_noticing()
+    }
+}
+
+impl SpaceParts for Worker {
+    forward! { Worker:
+        fn reach(&self, address: GlobalAddress, bytes: usize) -> Result<Reach>;
+        fn on_region[T](
+            &self,
+            address: GlobalAddress,
+            bytes: usize,
+            touch: Option<Touch>,
+            access: impl FnOnce(&RemoteRegion, u64, Instant) -> Result<T, FabricError>,
+        ) -> Result<T>;
+        fn access_failed(&self, address: GlobalAddress, error: FabricError) -> Error;
+        fn touch(&self, address: GlobalAddress, bytes: usize, touch: Touch) -> Result<()>;
+        fn note_put_at(&self, address: GlobalAddress, bytes: usize, touch: Touch);
+    }
+
+    #[inline(always)]
+    unsafe fn with_own_words<R>(
+        &self,
+        first: GlobalAddress,
+        count: usize,
+        work: impl FnOnce(&dyn Fn(usize, AtomicChange<u64>) -> Result<u64>) -> Result<R>,
+    ) -> Result<R> {
+        Worker::with_own_words(self, first, count, work)
+    }
+
+    fn is_observed(&self) -> bool {
+        self.process_handle().is_observed()
     }
 }
 

@@ -38,8 +38,8 @@
 //! | keep state of a library in each process | [`Worker::process_state`] |
 //! | run a function of a library in a process whose workers compute | [`Caller::run_beside`] |
 //! | use registered memory of any process | [`memory`], [`Worker::allocate`], [`Worker::allocate_at`], [`Worker::allocate_array`](crate::MakeArrays::allocate_array), [`RemoteMemory`] |
-//! | reach any memory by its address | [`global`], [`GlobalPtr`], [`GlobalSlice`], [`Section`] |
-//! | signal that data has arrived, wait for that | [`Worker::put_signal`](crate::AwaitSignals::put_signal), [`Until`], [`Notifications`] |
+//! | reach any memory by its address | [`global`], [`GlobalPtr`], [`GlobalSlice`] |
+//! | signal that data has arrived, wait for that | [`Worker::put_signal`](crate::AwaitSignals::put_signal), [`Until`] |
 //! | give ordinary memory an address | [`Worker::register`](crate::RegisterMemory::register), [`Worker::lend`](crate::RegisterMemory::lend) |
 //! | spread arrays over all processes | [`GlobalArray`], [`Worker::symmetric`](crate::MakeArrays::symmetric), [`Worker::byte_space`](crate::MakeArrays::byte_space) |
 //! | copy between any places, in a defined order, without waiting | [`Worker::copy`](crate::MoveMemory::copy), [`Order`], [`Handle`] |
@@ -47,7 +47,8 @@
 //! | find accesses without a defined order | [`Job::check_accesses`] |
 //! | test | [`macro@test`], [`simulate()`], [`Simulation`] |
 //!
-//! Pipes, heaps in another worker's memory, locks and task pools are in the crate `farside-kit`.
+//! Pipes, heaps in another worker's memory, locks, task pools, sections of memory and numbered
+//! notifications are in the crate `farside-kit`.
 //!
 //! The [tour](mod@tour) shows all of it level by level, from a raw endpoint to aggregated closures.
 //!
@@ -99,10 +100,9 @@ pub use farside_fabric::{FabricError, MachineId, ProcessId, RemoteKey, RemoteReg
 pub use farside_launch::ring_options::RingOptions;
 pub use farside_macros::test;
 pub use global::{
-    AccessBytes, AddressFault, AllNotifications, AwaitSignals, Comparison, Distribution, GlobalAddress, GlobalArray,
-    GlobalPtr, GlobalSlice, Handle, Hyperslab, Incoming, LocalBytes, LocalBytesError, LocalVec, MakeArrays, MoveMemory,
-    MovementError, NotificationFault, Notifications, Order, RegisterMemory, Section, SectionFault, Signal, Symmetric,
-    Until,
+    AccessBytes, AddressFault, AwaitSignals, Comparison, Distribution, GlobalAddress, GlobalArray, GlobalPtr,
+    GlobalSlice, Handle, Incoming, LocalBytes, LocalBytesError, LocalVec, MakeArrays, MoveMemory, MovementError, Order,
+    RegisterMemory, Signal, Symmetric, Until,
 };
 pub use invoke::call::{AGGREGATE_AGE, AGGREGATE_BYTES, Aggregation, Aggregator, Aggregators, To, WhenFull};
 pub use invoke::caller::{Caller, CallerPending};

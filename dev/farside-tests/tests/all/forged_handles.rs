@@ -5,10 +5,11 @@
 use farside::prelude::*;
 use farside::wire::{self, Decoder, Schema};
 use farside::{
-    AtomicChange, Comparison, Countdown, GlobalAddress, GlobalPtr, GlobalSlice, Notifications, Order, RemoteKey,
-    RemoteMemory, Result, ResultPlace, Signal, Written,
+    AtomicChange, Comparison, Countdown, GlobalAddress, GlobalPtr, GlobalSlice, Order, RemoteKey, RemoteMemory, Result,
+    ResultPlace, Signal, Written,
 };
 use farside_kit::heap::RemoteBlock;
+use farside_kit::notifications::Notifications;
 use farside_kit::pipe::{PipeReader, PipeWriter};
 use farside_kit::prelude::*;
 use farside_kit::sync::{LockManager, Token};

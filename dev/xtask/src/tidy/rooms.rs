@@ -20,7 +20,7 @@ const ROOMS: &str = "
         < child < rendezvous < start
     farside: error < runtime+invoke < memory < buffers < check < dist < extensions < global < kit rooms < job \
         < prelude tour __private
-    farside-kit: room_error < pipe sync tasks < heap < prelude
+    farside-kit: room_error < notifications pipe section sync tasks < heap < prelude
     farside-containers: agreement promise route < announced cost dist_iterator dist_vec exchange keep remote \
         < array_sort collections counting_set query < array_batch map queue
     farside-connect: address frame kills lock peer segments table watched < allocated < path < patience < area \

@@ -6,19 +6,11 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use farside_fabric::ProcessId;
+use farside::global::{AddressFault, GlobalError};
+use farside::kit::{SpaceParts as _, WorkerParts as _};
+use farside::prelude::*;
+use farside::{Comparison, Error, GlobalAddress, GlobalPtr, GlobalSlice, Result, Signal, Symmetric, Until};
 use farside_fabric::transport::AtomicChange;
-
-use super::error::GlobalError;
-use super::objects::Symmetric;
-use super::pointer::GlobalPtr;
-use super::signal::Signal;
-use super::slice::GlobalSlice;
-use super::until::{Comparison, Until};
-use crate::Wire;
-use crate::error::{Error, Result};
-use crate::memory::address::GlobalAddress;
-use crate::runtime::worker::Worker;
 
 /// The numbered notifications of a process. Each number is a word in its memory, which holds zero
 /// or the last value.
@@ -33,7 +25,8 @@ use crate::runtime::worker::Worker;
 ///
 /// ```no_run
 /// # use farside::prelude::*;
-/// # use farside::{AllNotifications, GlobalAddress};
+/// # use farside::GlobalAddress;
+/// # use farside_kit::notifications::AllNotifications;
 /// # fn example(me: &Worker) -> farside::Result<()> {
 /// let notifications = AllNotifications::new(me, me.process_count())?;
 /// let there = me.process_of(me.neighbor(me.threads_per_process()));
@@ -55,6 +48,20 @@ use crate::runtime::worker::Worker;
 pub struct Notifications {
     slots: GlobalPtr<u64>,
     count: u32,
+}
+
+/// A notification cannot be given or waited for.
+///
+/// It arrives as an [`Error`]; [`Error::room_error`] returns it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("notification {number} of {process}: {why}")]
+pub struct NotificationError {
+    /// The process whose notification it is.
+    pub process: ProcessId,
+    /// The number of the notification, or the first of several.
+    pub number: u32,
+    /// What is wrong.
+    pub why: NotificationFault,
 }
 
 /// What is wrong with a notification.
@@ -115,11 +122,11 @@ impl Notifications {
     /// Writes bytes anywhere, and then notifies that they are there: a worker that finds the
     /// notification sees the bytes.
     ///
-    /// *Completion* and *cost*: those of [`Worker::put_signal`](crate::AwaitSignals::put_signal).
+    /// *Completion* and *cost*: those of [`Worker::put_signal`](farside::AwaitSignals::put_signal).
     ///
     /// # Errors
-    /// Those of [`Worker::put_signal`](crate::AwaitSignals::put_signal);
-    /// [`GlobalError::Notification`](crate::global::GlobalError::Notification).
+    /// Those of [`Worker::put_signal`](farside::AwaitSignals::put_signal);
+    /// [`NotificationError`].
     pub fn put_notify(&self, me: &Worker, to: GlobalAddress, data: &[u8], number: u32, value: u64) -> Result<()> {
         let slot = self.slot_for(number, value)?;
         me.put_signal(to, data, slot, Signal::Set(value))
@@ -134,11 +141,11 @@ impl Notifications {
     }
 
     /// Returns the condition that there is a notification of this number, to be waited for
-    /// [together with other words](crate::AwaitSignals::wait_any), and with its [signalling
+    /// [together with other words](farside::AwaitSignals::wait_any), and with its [signalling
     /// process](Until::signalled_by).
     ///
     /// # Errors
-    /// [`GlobalError::Notification`](crate::global::GlobalError::Notification).
+    /// [`NotificationError`].
     pub fn until(&self, number: u32) -> Result<Until<u64>> {
         Ok(self.slot(number)?.until(Comparison::Ne, 0))
     }
@@ -151,7 +158,7 @@ impl Notifications {
     ///
     /// # Errors
     /// [`Error::Deadline`];
-    /// [`GlobalError::Notification`](crate::global::GlobalError::Notification), also if the
+    /// [`NotificationError`], also if the
     /// notifications are another process's; those of [`GlobalPtr::load`]; [`Error::InHandler`].
     #[track_caller]
     pub fn wait_some(&self, me: &Worker, numbers: Range<u32>) -> Result<u32> {
@@ -180,7 +187,7 @@ impl Notifications {
     /// several workers take it, one gets it.
     ///
     /// # Errors
-    /// [`GlobalError::Notification`](crate::global::GlobalError::Notification); those of
+    /// [`NotificationError`]; those of
     /// [`GlobalPtr::swap`].
     pub fn take(&self, me: &Worker, number: u32) -> Result<u64> {
         self.slot(number)?.swap(me, 0)
@@ -298,8 +305,8 @@ impl Notifications {
     #[cold]
     fn refused(&self, number: u32, why: NotificationFault) -> Error {
         match self.process() {
-            Some(process) => GlobalError::Notification { process, number, why }.into(),
-            None => self.slots.address().beyond(0, 0),
+            Some(process) => Error::Room(Box::new(NotificationError { process, number, why })),
+            None => GlobalError::Address { address: self.slots.address(), why: AddressFault::Null }.into(),
         }
     }
 }
@@ -322,7 +329,7 @@ impl Slots {
         me: &Worker,
         mut good: impl FnMut(u32, u64, &dyn Fn(AtomicChange<u64>) -> Result<u64>) -> Result<bool>,
     ) -> Result<Option<u32>> {
-        me.with_own_words(self.first.address(), self.count as usize, |change| {
+        let look = |change: &dyn Fn(usize, AtomicChange<u64>) -> Result<u64>| {
             for index in 0..self.count {
                 // SYNC: acquire, for the release of the notifying worker: its data is visible then.
                 let value = change(index as usize, AtomicChange::Load)?;
@@ -331,7 +338,10 @@ impl Slots {
                 }
             }
             Ok(None)
-        })
+        };
+        // SAFETY: `look` uses no worker. Neither does `good`: it is a closure of this file, which
+        // changes words and keeps what they held.
+        unsafe { me.with_own_words(self.first.address(), self.count as usize, look) }
     }
 
     /// Takes all of them, or none.
@@ -380,11 +390,11 @@ impl AllNotifications {
     /// Makes `count` numbers for each process. All workers of the job call this, in the same order
     /// as other collectives and with the same count.
     ///
-    /// *Cost*: that of [`Worker::symmetric`](crate::MakeArrays::symmetric): 8 bytes per number in
+    /// *Cost*: that of [`Worker::symmetric`](farside::MakeArrays::symmetric): 8 bytes per number in
     /// each process, until it is [released](Self::release).
     ///
     /// # Errors
-    /// Those of [`Worker::symmetric`](crate::MakeArrays::symmetric), the same at all workers: none
+    /// Those of [`Worker::symmetric`](farside::MakeArrays::symmetric), the same at all workers: none
     /// waits for a process whose memory was refused.
     pub fn new(me: &Worker, count: u32) -> Result<Self> {
         Ok(Self { words: me.symmetric(count as usize)? })

@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn adjacent_values_form_one_run() {
-        let runs = |section: crate::Result<Section>| section.unwrap().runs().count();
+        let runs = |section: farside::Result<Section>| section.unwrap().runs().count();
         assert_eq!(runs(Section::strided(10, 4, 4)), 1);
         assert_eq!(runs(Section::grid(&[3, 4, 5], &[20, 5, 1])), 1);
         assert_eq!(runs(Section::grid(&[3, 4, 5], &[100, 5, 1])), 3);

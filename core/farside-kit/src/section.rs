@@ -3,8 +3,10 @@
 mod pieces;
 mod transfer;
 
+use farside::{Error, Result};
+
 use self::pieces::{Level, Run};
-use crate::error::Result;
+pub use self::transfer::MoveSections;
 
 /// The most dimensions of a section.
 const DIMENSIONS_MAX: usize = 8;
@@ -15,14 +17,14 @@ const LEVELS_MAX: usize = 2 * DIMENSIONS_MAX;
 /// A selection of values, and their order: at equal distances (*strided*), from a list (*indexed*),
 /// or a part of an array of up to eight dimensions. One section says where values lie in global
 /// memory, another where they lie in the program's own memory;
-/// [`GlobalSlice::put_section`](super::GlobalSlice::put_section) moves the values of one to the
+/// [`put_section`](MoveSections::put_section) moves the values of one to the
 /// places of the other.
 ///
 /// It is checked once, when it is made, and may be used any number of times. Places are counted in
 /// values, from the first value of the slice that it is used on.
 ///
 /// ```
-/// use farside::Section;
+/// use farside_kit::section::Section;
 ///
 /// // The third column of a matrix of 100 x 40 values, which lie row by row.
 /// let column = Section::strided(100, 1, 40)?.shifted(2)?;
@@ -67,6 +69,19 @@ pub struct Hyperslab {
     pub count: usize,
     /// The number of indices of each block.
     pub block: usize,
+}
+
+/// A section is impossible, or does not fit where it is used.
+///
+/// It arrives as an [`Error`]; [`Error::room_error`] returns it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a section of memory: {0}")]
+pub struct SectionError(pub SectionFault);
+
+impl From<SectionFault> for Error {
+    fn from(fault: SectionFault) -> Self {
+        Self::Room(Box::new(SectionError(fault)))
+    }
 }
 
 /// What is wrong with a section.
@@ -132,7 +147,7 @@ impl Section {
     /// Selects `count` blocks of `block` values each, whose beginnings are `stride` values apart.
     ///
     /// # Errors
-    /// [`GlobalError::Section`](crate::global::GlobalError::Section),
+    /// [`SectionError`],
     /// [`TooLarge`](SectionFault::TooLarge).
     pub fn strided(count: usize, block: usize, stride: usize) -> Result<Self> {
         Self::regular(0, &[Level { extent: count, stride }], block)
@@ -143,7 +158,7 @@ impl Section {
     /// *Cost*: sorts them, to find whether they overlap.
     ///
     /// # Errors
-    /// [`GlobalError::Section`](crate::global::GlobalError::Section),
+    /// [`SectionError`],
     /// [`TooLarge`](SectionFault::TooLarge).
     pub fn indexed(pieces: impl IntoIterator<Item = (usize, usize)>) -> Result<Self> {
         let mut runs: Vec<Run> = Vec::new();
@@ -167,7 +182,7 @@ impl Section {
     /// apart. The last dimension varies fastest.
     ///
     /// # Errors
-    /// [`GlobalError::Section`](crate::global::GlobalError::Section),
+    /// [`SectionError`],
     /// [`TooLarge`](SectionFault::TooLarge),
     /// [`TooManyDimensions`](SectionFault::TooManyDimensions),
     /// [`DimensionsDiffer`](SectionFault::DimensionsDiffer).
@@ -218,7 +233,7 @@ impl Section {
     /// Returns the same section, shifted by a number of values.
     ///
     /// # Errors
-    /// [`GlobalError::Section`](crate::global::GlobalError::Section),
+    /// [`SectionError`],
     /// [`TooLarge`](SectionFault::TooLarge).
     pub fn shifted(mut self, by: usize) -> Result<Self> {
         if self.is_empty() {

@@ -3,27 +3,26 @@
 
 use std::ops::Range;
 
-use bytemuck::Pod;
+use farside::bytemuck::{self, Pod};
+use farside::kit::{ProcessParts as _, Reach, SpaceParts as _, Touch, WorkerParts as _, check_alignment};
+use farside::{AccessKind, GlobalAddress, GlobalPtr, GlobalSlice, Result, Worker};
 use farside_fabric::RemoteRegion;
 use farside_fabric::region::flights::{BYTES_MAX, Flights, OPERATIONS_MAX};
 use farside_sys::racy;
 
 use super::pieces::Pieces;
 use super::{Section, SectionFault};
-use crate::error::Result;
-use crate::global::pointer::GlobalPtr;
-use crate::global::slice::GlobalSlice;
-use crate::global::space::{Reach, check_alignment};
-use crate::memory::address::GlobalAddress;
-use crate::runtime::observer::{AccessKind, Touch};
-use crate::runtime::worker::Worker;
 
-impl<T: Pod> GlobalSlice<T> {
+/// Moves sections between global memory and values of the program, or between places in global
+/// memory. The prelude brings it in.
+pub trait MoveSections<T: Pod> {
     /// Writes the values at the places `from` of `values` to the places `to` of this slice.
     ///
     /// ```no_run
     /// # use farside::prelude::*;
-    /// # use farside::{GlobalSlice, Section};
+    /// # use farside::GlobalSlice;
+    /// # use farside_kit::prelude::*;
+    /// # use farside_kit::section::Section;
     /// # fn example(me: &Worker, matrix: GlobalSlice<f64>) -> farside::Result<()> {
     /// // Columns 3 and 4 of a matrix of 100 x 40 values, from 200 values that lie together.
     /// let columns = Section::subarray(&[100, 40], &[0, 3], &[100, 2])?;
@@ -41,19 +40,12 @@ impl<T: Pod> GlobalSlice<T> {
     /// under way.
     ///
     /// # Errors
-    /// [`GlobalError::Section`](crate::global::GlobalError::Section) if the sections differ in
+    /// [`SectionError`](super::SectionError) if the sections differ in
     /// their number of values, if either leaves its memory, or if `to` names a value twice. Those
-    /// of [`GlobalPtr::put`](crate::GlobalPtr::put). Nothing is written then, unless the owner is
+    /// of [`GlobalPtr::put`](farside::GlobalPtr::put). Nothing is written then, unless the owner is
     /// lost or the deadline passes meanwhile.
     #[track_caller]
-    pub fn put_section(&self, me: &Worker, to: &Section, values: &[T], from: &Section) -> Result<()> {
-        check::<T>(to, self.len(), from, values.len())?;
-        let touch = Touch::here(AccessKind::Write);
-        self.touch_parts(me, parts::<T>(to, from).map(|part| (part.to, part.bytes)), touch)?;
-        let Some(place) = Place::new(me, self, to)? else { return Ok(()) };
-        let bytes: &[u8] = bytemuck::cast_slice(values);
-        place.write(me, parts::<T>(to, from).map(|part| (part.to, &bytes[part.from..][..part.bytes])))
-    }
+    fn put_section(&self, me: &Worker, to: &Section, values: &[T], from: &Section) -> Result<()>;
 
     /// Reads the values at the places `from` of this slice into the places `to` of `values`.
     ///
@@ -62,14 +54,7 @@ impl<T: Pod> GlobalSlice<T> {
     /// # Errors
     /// Those of [`put_section`](Self::put_section). The contents of `values` are unspecified then.
     #[track_caller]
-    pub fn get_section(&self, me: &Worker, from: &Section, values: &mut [T], to: &Section) -> Result<()> {
-        check::<T>(to, values.len(), from, self.len())?;
-        let touch = Touch::here(AccessKind::Read);
-        self.touch_parts(me, parts::<T>(to, from).map(|part| (part.from, part.bytes)), touch)?;
-        let Some(place) = Place::new(me, self, from)? else { return Ok(()) };
-        let bytes: &mut [u8] = bytemuck::cast_slice_mut(values);
-        place.read(me, parts::<T>(to, from).map(|part| (part.from, part.to..part.to + part.bytes)), bytes)
-    }
+    fn get_section(&self, me: &Worker, from: &Section, values: &mut [T], to: &Section) -> Result<()>;
 
     /// Copies the values at the places `from` of `source` to the places `to` of this slice. If the
     /// two share memory, the result is as if all values were read before the first is written.
@@ -81,15 +66,37 @@ impl<T: Pod> GlobalSlice<T> {
     /// # Errors
     /// Those of [`put_section`](Self::put_section).
     #[track_caller]
-    pub fn copy_section(&self, me: &Worker, to: &Section, source: &Self, from: &Section) -> Result<()> {
+    fn copy_section(&self, me: &Worker, to: &Section, source: &Self, from: &Section) -> Result<()>;
+}
+
+impl<T: Pod> MoveSections<T> for GlobalSlice<T> {
+    fn put_section(&self, me: &Worker, to: &Section, values: &[T], from: &Section) -> Result<()> {
+        check::<T>(to, self.len(), from, values.len())?;
+        let touch = Touch::here(AccessKind::Write);
+        touch_parts(self, me, parts::<T>(to, from).map(|part| (part.to, part.bytes)), touch)?;
+        let Some(place) = Place::new(me, self, to)? else { return Ok(()) };
+        let bytes: &[u8] = bytemuck::cast_slice(values);
+        place.write(me, parts::<T>(to, from).map(|part| (part.to, &bytes[part.from..][..part.bytes])))
+    }
+
+    fn get_section(&self, me: &Worker, from: &Section, values: &mut [T], to: &Section) -> Result<()> {
+        check::<T>(to, values.len(), from, self.len())?;
+        let touch = Touch::here(AccessKind::Read);
+        touch_parts(self, me, parts::<T>(to, from).map(|part| (part.from, part.bytes)), touch)?;
+        let Some(place) = Place::new(me, self, from)? else { return Ok(()) };
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(values);
+        place.read(me, parts::<T>(to, from).map(|part| (part.from, part.to..part.to + part.bytes)), bytes)
+    }
+
+    fn copy_section(&self, me: &Worker, to: &Section, source: &Self, from: &Section) -> Result<()> {
         check::<T>(to, self.len(), from, source.len())?;
         let (write, read) = (Touch::here(AccessKind::Write), Touch::here(AccessKind::Read));
-        source.touch_parts(me, parts::<T>(to, from).map(|part| (part.from, part.bytes)), read)?;
-        self.touch_parts(me, parts::<T>(to, from).map(|part| (part.to, part.bytes)), write)?;
+        touch_parts(source, me, parts::<T>(to, from).map(|part| (part.from, part.bytes)), read)?;
+        touch_parts(self, me, parts::<T>(to, from).map(|part| (part.to, part.bytes)), write)?;
         let (Some(target), Some(origin)) = (Place::kept(me, self, to)?, Place::kept(me, source, from)?) else {
             return Ok(());
         };
-        if target.meets(&origin) {
+        if target.meets(me, &origin) {
             let mut all = vec![T::zeroed(); to.len()];
             let together = Section::contiguous(all.len());
             source.get_section(me, from, &mut all, &together)?;
@@ -122,22 +129,25 @@ impl<T: Pod> GlobalSlice<T> {
     }
 }
 
-impl<T: Pod> GlobalSlice<T> {
-    /// Reports the accesses to parts, each given by its offset and its size, to the observer of
-    /// accesses, if there is one. In a trace, all of them are one put.
-    fn touch_parts(&self, me: &Worker, mut parts: impl Iterator<Item = (usize, usize)>, touch: Touch) -> Result<()> {
-        if !me.recorder().is_noticing() {
-            return Ok(());
-        }
-        let start: GlobalPtr<u8> = self.start().cast();
-        if me.process_handle().is_observed() {
-            return parts.try_for_each(|(at, bytes)| me.touch(start.add(at)?.address(), bytes, touch));
-        }
-        if touch.kind == AccessKind::Write {
-            me.note_put_at(start.address(), parts.map(|(_, bytes)| bytes).sum(), touch);
-        }
-        Ok(())
+/// Reports the accesses to parts, each given by its offset and its size, to the observer of
+/// accesses, if there is one. In a trace, all of them are one put.
+fn touch_parts<T: Pod>(
+    slice: &GlobalSlice<T>,
+    me: &Worker,
+    mut parts: impl Iterator<Item = (usize, usize)>,
+    touch: Touch,
+) -> Result<()> {
+    if !me.is_noticing() {
+        return Ok(());
     }
+    let start: GlobalPtr<u8> = slice.start().cast();
+    if me.is_observed() {
+        return parts.try_for_each(|(at, bytes)| me.touch(start.add(at)?.address(), bytes, touch));
+    }
+    if touch.kind == AccessKind::Write {
+        me.note_put_at(start.address(), parts.map(|(_, bytes)| bytes).sum(), touch);
+    }
+    Ok(())
 }
 
 /// Refuses sections that cannot be moved.
@@ -209,8 +219,8 @@ impl Place {
     }
 
     /// Returns whether the ranges from the first to the last byte of the two overlap.
-    fn meets(&self, other: &Self) -> bool {
-        self.address.overlaps(self.bytes as u64, other.address, other.bytes as u64)
+    fn meets(&self, me: &Worker, other: &Self) -> bool {
+        me.overlap((self.address, self.bytes), (other.address, other.bytes))
     }
 
     /// Writes parts, each given by its offset and its bytes.
@@ -234,7 +244,7 @@ impl Place {
             }
         };
         let deadline = me.now() + me.default_deadline();
-        let mut flights = Flights::new(&**me.transport(), key, deadline, |_, _| ());
+        let mut flights = Flights::new(&**me.process_handle().transport(), key, deadline, |_, _| ());
         let posted = parts.try_for_each(|(at, data)| flights.put(offset + at as u64, data));
         posted.and_then(|()| flights.finish()).map_err(|error| me.access_failed(self.address, error))
     }
@@ -263,7 +273,7 @@ impl Place {
         };
         let deadline = me.now() + me.default_deadline();
         let land = |range: Range<usize>, data: &[u8]| buffer[range].copy_from_slice(data);
-        let mut flights = Flights::new(&**me.transport(), key, deadline, land);
+        let mut flights = Flights::new(&**me.process_handle().transport(), key, deadline, land);
         let posted = parts.try_for_each(|(at, range)| flights.get(offset + at as u64, range));
         posted.and_then(|()| flights.finish()).map_err(|error| me.access_failed(self.address, error))
     }
