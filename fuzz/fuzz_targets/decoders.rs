@@ -12,7 +12,7 @@ use libfuzzer_sys::fuzz_target;
 static WATCHED: Watched = Watched;
 
 static KINDS: LazyLock<Vec<MessageKind>> = LazyLock::new(|| {
-    [farside::message_kinds(), farside_rpc::message_kinds(), farside_inspect::message_kinds()].concat()
+    [farside::message_kinds(), farside_kit::message_kinds(), farside_rpc::message_kinds(), farside_inspect::message_kinds()].concat()
 });
 
 fuzz_target!(|input: &[u8]| {

@@ -194,4 +194,4 @@ macro_rules! job_error {
     };
 }
 
-job_error!(farside::heap::HeapError, farside::pipe::PipeError, farside::sync::SyncError);
+job_error!(farside_kit::heap::HeapError, farside_kit::pipe::PipeError, farside_kit::sync::SyncError);

@@ -13,7 +13,7 @@
 //! | count how often keys occur | [`CountingSet`] |
 //! | combine what the iterators of all workers yield | [`DistIterator`] |
 //! | keep a value at one worker, and use it from anywhere | [`Remote`], [`collections`] |
-//! | share tasks that make further tasks | [`farside::tasks::TaskPool`] |
+//! | share tasks that make further tasks | `farside_kit::tasks::TaskPool` |
 //! | keep the items of a container, or an array, in files | [`keep`] |
 //! | predict what operations cost, and choose an implementation | [`CostModel`] |
 //!

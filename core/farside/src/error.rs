@@ -229,8 +229,8 @@ pub enum Error {
         /// The worker on which it ran.
         on: WorkerId,
     },
-    /// An error of one of the modules with errors of their own, such as [`heap`](crate::heap) or
-    /// [`pipe`](crate::pipe). [`room_error`](Error::room_error) returns it by its type.
+    /// An error of one of the modules with errors of their own, such as [`memory`](crate::memory).
+    /// [`room_error`](Error::room_error) returns it by its type.
     #[error(transparent)]
     Room(Box<dyn std::error::Error + Send + Sync>),
     /// The system refused an operation.
@@ -341,10 +341,10 @@ impl Error {
     /// Returns the error of a module, if this error holds one of type `E`.
     ///
     /// ```
-    /// use farside::heap::HeapError;
+    /// use farside::memory::MemoryError;
     ///
-    /// fn is_exhausted(error: &farside::Error) -> bool {
-    ///     matches!(error.room_error(), Some(HeapError::Exhausted { .. }))
+    /// fn is_released(error: &farside::Error) -> bool {
+    ///     matches!(error.room_error(), Some(MemoryError::Released { .. }))
     /// }
     /// ```
     pub fn room_error<E: std::error::Error + 'static>(&self) -> Option<&E> {
@@ -410,6 +410,18 @@ program_errors! {
     std::str::Utf8Error,
     std::string::FromUtf8Error,
     std::time::SystemTimeError,
+}
+
+impl From<Error> for std::io::Error {
+    /// The error itself is the source.
+    fn from(error: Error) -> Self {
+        let kind = match &error {
+            Error::Deadline { .. } => std::io::ErrorKind::TimedOut,
+            Error::PeerLost { .. } => std::io::ErrorKind::ConnectionAborted,
+            _ => std::io::ErrorKind::Other,
+        };
+        std::io::Error::new(kind, error)
+    }
 }
 
 impl From<LaunchError> for Error {
@@ -585,33 +597,3 @@ impl<A, E: fmt::Display> fmt::Display for Refused<A, E> {
 }
 
 impl<A: fmt::Debug, E: fmt::Debug + fmt::Display> std::error::Error for Refused<A, E> {}
-
-/// Implements the conversions of a room's error, which has a variant `Job` for an [`Error`].
-///
-/// The error converts into [`Error`]: the error inside `Job` becomes itself again, and all others
-/// become [`Error::Room`]. Errors of the fabric and refused calls convert into the room's error.
-macro_rules! room_error {
-    ($room:ident) => {
-        impl From<$room> for $crate::error::Error {
-            fn from(error: $room) -> Self {
-                match error {
-                    $room::Job(error) => error,
-                    error => Self::Room(Box::new(error)),
-                }
-            }
-        }
-
-        impl From<farside_fabric::FabricError> for $room {
-            fn from(error: farside_fabric::FabricError) -> Self {
-                Self::Job(error.into())
-            }
-        }
-
-        impl<A, E: Into<$room>> From<$crate::error::Refused<A, E>> for $room {
-            fn from(refused: $crate::error::Refused<A, E>) -> Self {
-                refused.error.into()
-            }
-        }
-    };
-}
-pub(crate) use room_error;

@@ -6,8 +6,7 @@
 //! has one puts, gets, and changes words atomically; the owner takes no part.
 //!
 //! A worker that [puts with a signal](crate::AwaitSignals::put_signal) announces that data is
-//! there, and a worker that [waits](Until) for the signal sees the data. [`Notifications`] are such
-//! signals with numbers. A [`Section`] is a part of memory that is not contiguous.
+//! there, and a worker that [waits](Until) for the signal sees the data.
 //!
 //! All of these return when they are done. Operations that do not wait have a [`Handle`] to
 //! [wait](crate::MoveMemory::complete) for, and an [`Order`] in which they start:
@@ -32,15 +31,13 @@ mod error;
 mod local_bytes;
 mod methods;
 mod movement;
-mod notifications;
 mod objects;
 mod pointer;
 mod registration;
 mod room;
-mod section;
 mod signal;
 mod slice;
-mod space;
+pub(crate) mod space;
 mod until;
 
 pub use self::atomics::{Integer, Unsigned, Word};
@@ -48,12 +45,10 @@ pub use self::error::{AddressFault, GlobalError};
 pub use self::local_bytes::{LocalBytes, LocalBytesError, LocalVec};
 pub use self::methods::{AccessBytes, AwaitSignals, MakeArrays, MoveMemory, RegisterMemory};
 pub use self::movement::{Completing, Handle, Incoming, MovementError, OperationValue, Order};
-pub use self::notifications::{AllNotifications, NotificationFault, Notifications};
 pub use self::objects::{ByteSpace, Distribution, GlobalArray, ObjectError, RacySlice, ReadEpoch, Symmetric};
 pub use self::pointer::GlobalPtr;
 pub use self::registration::{LentSegment, RawSegment, ReadOnlySegment, Rights, Segment, StillHeld};
 pub(crate) use self::room::GlobalRoom;
-pub use self::section::{Hyperslab, Section, SectionFault};
 pub use self::signal::Signal;
 pub use self::slice::GlobalSlice;
 pub use self::until::{Comparison, Until};

@@ -38,18 +38,17 @@
 //! | keep state of a library in each process | [`Worker::process_state`] |
 //! | run a function of a library in a process whose workers compute | [`Caller::run_beside`] |
 //! | use registered memory of any process | [`memory`], [`Worker::allocate`], [`Worker::allocate_at`], [`Worker::allocate_array`](crate::MakeArrays::allocate_array), [`RemoteMemory`] |
-//! | allocate in another worker's memory without asking it | [`heap`] |
-//! | reach any memory by its address | [`global`], [`GlobalPtr`], [`GlobalSlice`], [`Section`] |
-//! | signal that data has arrived, wait for that | [`Worker::put_signal`](crate::AwaitSignals::put_signal), [`Until`], [`Notifications`] |
+//! | reach any memory by its address | [`global`], [`GlobalPtr`], [`GlobalSlice`] |
+//! | signal that data has arrived, wait for that | [`Worker::put_signal`](crate::AwaitSignals::put_signal), [`Until`] |
 //! | give ordinary memory an address | [`Worker::register`](crate::RegisterMemory::register), [`Worker::lend`](crate::RegisterMemory::lend) |
 //! | spread arrays over all processes | [`GlobalArray`], [`Worker::symmetric`](crate::MakeArrays::symmetric), [`Worker::byte_space`](crate::MakeArrays::byte_space) |
 //! | copy between any places, in a defined order, without waiting | [`Worker::copy`](crate::MoveMemory::copy), [`Order`], [`Handle`] |
-//! | stream messages, values or bytes from one worker to another | [`pipe`], [`Worker::pipe`] |
 //! | meet, combine values, exchange them; go on after a loss | [`Worker::barrier`], [`Worker::all_reduce`] and others; [`Team`] |
 //! | find accesses without a defined order | [`Job::check_accesses`] |
-//! | share tasks that make further tasks among all workers | [`tasks`] |
-//! | share structures: locks, combining, read-modify-write by name | [`sync`] |
 //! | test | [`macro@test`], [`simulate()`], [`Simulation`] |
+//!
+//! Pipes, heaps in another worker's memory, locks, task pools, sections of memory and numbered
+//! notifications are in the crate `farside-kit`.
 //!
 //! The [tour](mod@tour) shows all of it level by level, from a raw endpoint to aggregated closures.
 //!
@@ -73,15 +72,13 @@ mod dist;
 mod error;
 mod extensions;
 pub mod global;
-pub mod heap;
 mod invoke;
 pub mod job;
+#[doc(hidden)]
+pub mod kit;
 pub mod memory;
-pub mod pipe;
 mod rooms;
 mod runtime;
-pub mod sync;
-pub mod tasks;
 pub mod tour;
 /// Values that may travel inside a job: the crate [`farside_wire`].
 pub use farside_wire as wire;
@@ -103,10 +100,9 @@ pub use farside_fabric::{FabricError, MachineId, ProcessId, RemoteKey, RemoteReg
 pub use farside_launch::ring_options::RingOptions;
 pub use farside_macros::test;
 pub use global::{
-    AccessBytes, AddressFault, AllNotifications, AwaitSignals, Comparison, Distribution, GlobalAddress, GlobalArray,
-    GlobalPtr, GlobalSlice, Handle, Hyperslab, Incoming, LocalBytes, LocalBytesError, LocalVec, MakeArrays, MoveMemory,
-    MovementError, NotificationFault, Notifications, Order, RegisterMemory, Section, SectionFault, Signal, Symmetric,
-    Until,
+    AccessBytes, AddressFault, AwaitSignals, Comparison, Distribution, GlobalAddress, GlobalArray, GlobalPtr,
+    GlobalSlice, Handle, Incoming, LocalBytes, LocalBytesError, LocalVec, MakeArrays, MoveMemory, MovementError, Order,
+    RegisterMemory, Signal, Symmetric, Until,
 };
 pub use invoke::call::{AGGREGATE_AGE, AGGREGATE_BYTES, Aggregation, Aggregator, Aggregators, To, WhenFull};
 pub use invoke::caller::{Caller, CallerPending};
@@ -137,7 +133,7 @@ pub fn message_kinds() -> Vec<wire::check::MessageKind> {
     let told = runtime::activity::told::message_kinds();
     let machine = [invoke::message::message_kinds(), runtime::collective::message_kinds(), told].concat();
     let below = [farside_fabric::message_kinds(), farside_launch::message_kinds()].concat();
-    rooms.chain(machine).chain(heap::message_kinds()).chain(below).collect()
+    rooms.chain(machine).chain(below).collect()
 }
 
 /// The names that most programs need.

@@ -1,13 +1,11 @@
-//! The rooms of the library, in one list. The runtime knows them by this list alone.
+//! The rooms of this crate, in one list: every process has them, also of a program that uses none of
+//! them itself. The rooms of other crates register themselves (`crate::runtime::room`).
 
 use crate::check::CheckRoom;
 use crate::extensions::Extensions;
 use crate::global::GlobalRoom;
-use crate::heap::Heaps;
 use crate::memory::ProcessMemory;
-use crate::pipe::Pipes;
 use crate::runtime::room::RoomEntry;
-use crate::tasks::Tasks;
 
 /// The rooms of every process, from the bottom up: they learn of a loss in this order.
 ///
@@ -17,9 +15,6 @@ pub(crate) static ROOMS: &[RoomEntry] = &[
     RoomEntry::of::<ProcessMemory>(),
     RoomEntry::of::<CheckRoom>(),
     RoomEntry::of::<GlobalRoom>(),
-    RoomEntry::of::<Heaps>(),
-    RoomEntry::of::<Pipes>(),
-    RoomEntry::of::<Tasks>(),
     RoomEntry::of::<Extensions>(),
 ];
 

@@ -160,32 +160,10 @@
 //!
 //! ## Heaps and pipes
 //!
-//! A worker that sends to one peer repeatedly need not ask it for memory each time. A
-//! [pipe](crate::pipe) has slots in the reader's memory, which are reused in turn. A [remote
-//! heap](crate::heap) has blocks there that are allocated here, and freed by the worker that used
-//! them there.
-//!
-//! ```no_run
-//! use farside::heap::{HeapOptions, RemoteBlock, RemoteHeap};
-//! # use farside::prelude::*;
-//! # fn level(me: &Worker) -> farside::Result<()> {
-//! let (next, previous) = (me.neighbor(1), me.neighbor(me.worker_count() - 1));
-//! let mut names = me.pipe(next).sender::<RemoteBlock>()?;
-//! let mut from_previous = me.pipe(previous).receiver::<RemoteBlock>()?;
-//!
-//! let heap = RemoteHeap::open(me, next, HeapOptions::new(1 << 20))?;
-//! let mut block = heap.alloc(64)?;
-//! block.local_mut().fill(7);
-//! block.put()?;
-//! names.send(block.hand_over()?)?;
-//!
-//! let block = from_previous.recv()?.open(me)?;
-//! assert_eq!(block.to_vec()?, [7; 64]);
-//! block.free()?;
-//! // Waits until its blocks are freed.
-//! Ok(heap.close()?)
-//! # }
-//! ```
+//! A worker that sends to one peer repeatedly need not ask it for memory each time. A pipe has slots
+//! in the reader's memory, which are reused in turn. A remote heap has blocks there that are
+//! allocated here, and freed by the worker that used them there. Both are in the crate
+//! `farside-kit`, whose documentation has the example.
 //!
 //! # (d) Calls through rings
 //!
@@ -239,7 +217,7 @@
 //!
 //! Next steps: [`Worker`](crate::Worker) has all of this as methods, and `docs/memory-model.md`
 //! says what is visible when. The examples `demonstration` (Seriema's Listing 1), `histogram`,
-//! `work_stealing`, `lock_service`, `linked_list`, `pipe` and `stencil` are whole programs.
+//! `linked_list` and `stencil` are whole programs.
 //!
 //! [`GlobalPtr`]: crate::GlobalPtr
 //! [`Team`]: crate::Team

@@ -25,6 +25,7 @@ pages! {
     readme: "../../../README.md";
     readme_of_containers: "../../../core/farside-containers/README.md";
     readme_of_inspect: "../../../services/farside-inspect/README.md";
+    readme_of_kit: "../../../core/farside-kit/README.md";
     readme_of_kv: "../../../services/farside-kv/README.md";
     readme_of_rpc: "../../../services/farside-rpc/README.md";
     adding_a_transport: "../../../docs/adding-a-transport.md";

@@ -79,7 +79,13 @@ fn check(kind: MessageKind) -> Result<(), String> {
 
 #[test]
 fn every_decoder_keeps_the_rules() {
-    let kinds = [farside::message_kinds(), farside_rpc::message_kinds(), farside_inspect::message_kinds()].concat();
+    let kinds = [
+        farside::message_kinds(),
+        farside_kit::message_kinds(),
+        farside_rpc::message_kinds(),
+        farside_inspect::message_kinds(),
+    ]
+    .concat();
     assert!(kinds.len() > 40, "{kinds:?}");
     let broken: Vec<String> = kinds.into_iter().filter_map(|kind| check(kind).err()).collect();
     assert!(broken.is_empty(), "{}", broken.join("\n"));

@@ -37,7 +37,7 @@ pub(crate) struct Crate {
 }
 
 /// The crates of the workspace, bottom to top.
-const CRATES: [Crate; 25] = [
+const CRATES: [Crate; 26] = [
     Crate { folder: "dev/farside-testbed", is_safe: true, code: 770, below: &[] },
     Crate { folder: "core/farside-sys", is_safe: false, code: 2_880, below: &[] },
     Crate { folder: "core/farside-macros", is_safe: true, code: 1_050, below: &[] },
@@ -46,6 +46,7 @@ const CRATES: [Crate; 25] = [
     Crate { folder: "core/farside-transmit", is_safe: false, code: 1_120, below: &["farside-fabric"] },
     Crate { folder: "core/farside-launch", is_safe: false, code: 4_080, below: &["farside-fabric"] },
     Crate { folder: "core/farside", is_safe: false, code: 28_680, below: &["farside-launch"] },
+    Crate { folder: "core/farside-kit", is_safe: false, code: 8_000, below: &["farside"] },
     Crate { folder: "core/farside-containers", is_safe: true, code: 6_970, below: &["farside"] },
     Crate { folder: "services/farside-connect", is_safe: false, code: 5_540, below: &["farside-fabric"] },
     Crate { folder: "services/farside-rpc", is_safe: true, code: 4_810, below: &["farside-connect"] },
@@ -64,6 +65,7 @@ const CRATES: [Crate; 25] = [
         code: 11_630,
         below: &[
             "farside-transmit",
+            "farside-kit",
             "farside-containers",
             "farside-mcts",
             "farside-viewer",
@@ -82,7 +84,7 @@ const CRATES: [Crate; 25] = [
         folder: "dev/farside-book",
         is_safe: true,
         code: 30,
-        below: &["farside-containers", "farside-viewer", "farside-kv", "farside-conformance"],
+        below: &["farside-kit", "farside-containers", "farside-viewer", "farside-kv", "farside-conformance"],
     },
     Crate { folder: "dev/xtask", is_safe: true, code: 3_300, below: &["farside-testbed"] },
 ];
@@ -108,8 +110,8 @@ const ENCODED_BY_HAND: [(&str, &str); 19] = [
     ("services/farside-connect/src/socket.rs", "the length of a message, which comes before it is decoded"),
     ("services/farside-connect/src/door.rs", "the version of a message, which says how to decode it"),
     ("services/farside-rpc/src/server.rs", "a number made of random bytes"),
-    ("core/farside/src/heap/layout.rs", "hot path: headers of blocks"),
-    ("core/farside/src/heap/tags.rs", "hot path: lists of freed blocks"),
+    ("core/farside-kit/src/heap/layout.rs", "hot path: headers of blocks"),
+    ("core/farside-kit/src/heap/tags.rs", "hot path: lists of freed blocks"),
     ("core/farside/src/invoke/frames.rs", "hot path: the words of records"),
     ("core/farside-fabric/src/ofi/provider.rs", "a format of others: socket addresses"),
     ("core/farside-fabric/src/ofi/endpoint.rs", "a number made of random bytes"),

@@ -13,9 +13,9 @@ mod trace;
 use std::hint::black_box;
 use std::time::Instant;
 
-use farside::heap::{Block, Fit, HeapError, HeapOptions, RemoteBlock, RemoteHeap, Synchronisation};
 use farside::{Error, Worker, WorkerId};
 use farside_fabric::memory::FreeSpace;
+use farside_kit::heap::{Block, Fit, HeapError, HeapOptions, RemoteBlock, RemoteHeap, Synchronisation};
 
 use self::trace::{Event, Trace, block_bytes};
 use crate::case::Case;

@@ -28,8 +28,8 @@ mod stream;
 
 use std::hint::black_box;
 
-use farside::pipe::INLINE_BYTES_MAX;
 use farside::{Worker, WorkerId};
+use farside_kit::pipe::INLINE_BYTES_MAX;
 
 use self::by_hand::TwoPuts;
 pub(super) use self::over_ofi::beside_messages;

@@ -10,7 +10,8 @@
 mod simulated;
 
 use farside::Worker;
-use farside::pipe::{PipeReader, PipeWriter};
+use farside_kit::pipe::{PipeReader, PipeWriter};
+use farside_kit::prelude::*;
 
 use super::size_name;
 use crate::case::Case;

@@ -1,4 +1,4 @@
-//! Several threads or workers on one object: combining and delegation beside a mutex, and locks of
+//! Several threads or workers on one object: combining beside a mutex, and locks of
 //! a job beside the calls that they consist of.
 
 use std::hint::black_box;
@@ -6,8 +6,8 @@ use std::sync::{Barrier, Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use farside::sync::{Combining, Delegated, LockManager};
 use farside::{Worker, WorkerId};
+use farside_kit::sync::{Combining, LockManager};
 
 use crate::case::Case;
 use crate::fabric::Fabric;
@@ -16,7 +16,7 @@ use crate::stats::median;
 use crate::timing::{ALONE, time_batches};
 use crate::{BenchError, Options};
 
-pub(crate) const ABOUT: &str = "several on one thing: combining, delegation, and locks of the job";
+pub(crate) const ABOUT: &str = "several on one thing: combining, and locks of the job";
 
 /// Operations of one run over all threads by default.
 const OPERATIONS: u64 = 400_000;
@@ -30,7 +30,6 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
     let mut cases = Vec::new();
     for threads in [1, 2, 8] {
         cases.push(Case::here(format!("combining/{threads}t"), move |options| combining(threads, options)));
-        cases.push(Case::here(format!("delegation/{threads}t"), move |options| delegation(threads, options)));
     }
     cases.push(Case::job("lock/uncontended", 2, |me, options| locks(me, options, |me| me.id().number() == 1)));
     cases.push(Case::job("lock/contended/2p", 2, |me, options| locks(me, options, |_| true)));
@@ -50,11 +49,6 @@ fn change(lines: &mut Lines) -> u64 {
 
 fn combining(threads: u64, options: Options) -> Result<Vec<Metric>, BenchError> {
     let value = Combining::new([0; 64]);
-    beside_a_mutex(threads, options, || value.run(change).map(drop).expect("no operation panics"))
-}
-
-fn delegation(threads: u64, options: Options) -> Result<Vec<Metric>, BenchError> {
-    let value = Delegated::new(|| [0; 64])?;
     beside_a_mutex(threads, options, || value.run(change).map(drop).expect("no operation panics"))
 }
 

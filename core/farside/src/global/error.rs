@@ -1,11 +1,7 @@
 //! The errors of global memory.
 
-use farside_fabric::ProcessId;
-
 use super::movement::MovementError;
-use super::notifications::NotificationFault;
 use super::objects::ObjectError;
-use super::section::SectionFault;
 use crate::error::Error;
 use crate::memory::GlobalAddress;
 
@@ -26,22 +22,9 @@ pub enum GlobalError {
     /// Operations on memory were refused, or have failed.
     #[error(transparent)]
     Movement(#[from] MovementError),
-    /// A numbered notification cannot be given or waited for.
-    #[error("notification {number} of {process}: {why}")]
-    Notification {
-        /// The process whose notification it is.
-        process: ProcessId,
-        /// The number of the notification, or the first of several.
-        number: u32,
-        /// The fault.
-        why: NotificationFault,
-    },
     /// A collective object could not be made or accessed.
     #[error(transparent)]
     Object(#[from] ObjectError),
-    /// A section is impossible, or does not fit where it is used.
-    #[error("a section of memory: {0}")]
-    Section(#[from] SectionFault),
 }
 
 impl From<GlobalError> for Error {
@@ -60,7 +43,7 @@ macro_rules! into_error {
     )*};
 }
 
-into_error!(MovementError ObjectError SectionFault);
+into_error!(MovementError ObjectError);
 
 /// A fault of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -217,17 +217,28 @@ fn attach(process: &Process, key: RemoteKey, deadline: Instant) -> Result<Remote
 
 /// The access path to a range of memory.
 #[derive(Clone, Debug)]
-pub(super) enum Reach {
-    /// The range is mapped and begins here, until the worker attaches or drops a region.
+pub enum Reach {
+    /// It is mapped and begins here, until the worker attaches or drops a region.
     Mapped(*mut u8),
     /// By accesses to this region, from this offset on, which do not wait for others.
-    AtOnce { region: RemoteRegion, offset: u64 },
+    AtOnce {
+        /// The region.
+        region: RemoteRegion,
+        /// The range's offset in it.
+        offset: u64,
+    },
     /// By posted operations on this region, from this offset on.
-    Posted { key: RemoteKey, offset: u64 },
+    Posted {
+        /// The region.
+        key: RemoteKey,
+        /// The range's offset in it.
+        offset: u64,
+    },
 }
 
 impl Reach {
-    pub(super) fn of(region: &RemoteRegion, offset: u64) -> Self {
+    /// Returns how memory of a region is reached, from an offset on.
+    pub fn of(region: &RemoteRegion, offset: u64) -> Self {
         match region.mapped() {
             Some(memory) => Self::Mapped(memory.base().as_ptr().wrapping_add(offset as usize)),
             None if !region.waits(false) => Self::AtOnce { region: region.clone(), offset },
@@ -356,7 +367,7 @@ impl Worker {
     }
 
     /// Reports an access that something else makes to the observer of accesses.
-    pub(super) fn touch(&self, address: GlobalAddress, bytes: usize, touch: Touch) -> Result<()> {
+    pub(crate) fn touch(&self, address: GlobalAddress, bytes: usize, touch: Touch) -> Result<()> {
         self.on_region(address, bytes, Some(touch), |_, _, _| Ok(()))
     }
 
@@ -494,8 +505,9 @@ impl Worker {
     }
 
     /// Calls `work` with access to words of this process's own memory, from an address on. `work`
-    /// changes a word by its index, which must be below `count`.
-    pub(super) fn with_own_words<R>(
+    /// changes a word by its index, which must be below `count`. Only `SpaceParts` calls this, whose
+    /// callers promise that `work` uses nothing of this worker.
+    pub(crate) fn with_own_words<R>(
         &self,
         address: GlobalAddress,
         count: usize,
@@ -509,8 +521,8 @@ impl Worker {
             return work(&|index, change| {
                 assert!(index < count, "the index of a word is below the count");
                 // SAFETY: aligned, as `check_alignment` has checked, and below `count` words that
-                // are mapped here, as `mapped` found. `work` cannot attach or drop a region, since
-                // it has nothing of this worker.
+                // are mapped here, as `mapped` found. `work` does not attach or drop a region,
+                // since it uses nothing of this worker.
                 Ok(change.apply(unsafe { racy::atomic_u64(base.wrapping_add(index * 8)) }))
             });
         }
@@ -574,7 +586,7 @@ impl Worker {
     }
 
     /// Notes a put of this worker, which is being recorded.
-    pub(super) fn note_put_at(&self, address: GlobalAddress, bytes: usize, touch: Touch) {
+    pub(crate) fn note_put_at(&self, address: GlobalAddress, bytes: usize, touch: Touch) {
         if let Some(owner) = address.process() {
             self.note_put(owner, bytes, touch.site);
         }
@@ -592,7 +604,7 @@ impl Worker {
 
     /// Runs `access` on the region that a range lies in, with the range's offset in it. If accesses
     /// are observed, reports `touch`.
-    pub(super) fn on_region<T>(
+    pub(crate) fn on_region<T>(
         &self,
         address: GlobalAddress,
         bytes: usize,
@@ -626,7 +638,7 @@ impl Worker {
 
     /// The error of a failed access to an address that was looked up.
     #[cold]
-    pub(super) fn access_failed(&self, address: GlobalAddress, error: FabricError) -> Error {
+    pub(crate) fn access_failed(&self, address: GlobalAddress, error: FabricError) -> Error {
         // The observer has noted the access, which was not made, or may not have been.
         self.end_accesses();
         match error {
@@ -642,7 +654,7 @@ impl Worker {
     }
 
     /// Returns how a range is reached, for several accesses inside it.
-    pub(super) fn reach(&self, address: GlobalAddress, bytes: usize) -> Result<Reach> {
+    pub(crate) fn reach(&self, address: GlobalAddress, bytes: usize) -> Result<Reach> {
         if let Some(base) = self.mapped(address, bytes) {
             return Ok(Reach::Mapped(base));
         }
@@ -651,8 +663,11 @@ impl Worker {
 }
 
 /// Refuses an address that is not aligned for a type.
+///
+/// # Errors
+/// [`GlobalError::Address`].
 #[inline(always)]
-pub(super) fn check_alignment<T>(address: GlobalAddress) -> Result<()> {
+pub fn check_alignment<T>(address: GlobalAddress) -> Result<()> {
     const { assert!(align_of::<T>() <= 128, "no memory is aligned to more than 128 bytes for sure") };
     if (address.offset() as usize).is_multiple_of(align_of::<T>()) {
         Ok(())

@@ -617,7 +617,7 @@ thread_local! {
 }
 
 /// Returns whether this thread is in a handler of any worker.
-pub(crate) fn this_thread_handles() -> bool {
+pub fn this_thread_handles() -> bool {
     HANDLES.get()
 }
 

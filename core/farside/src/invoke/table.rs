@@ -8,7 +8,8 @@
 //! same in every process, and that index is what travels.
 //!
 //! A receiver runs only functions in its own table, and each checks the size of its arguments
-//! first. The name of a function pointer has a second half: an offset into the program's text. The
+//! first. The rooms of other crates are in the table, too ([`register_room`]), so a process has a
+//! room exactly if its program can reach it. The name of a function pointer has a second half: an offset into the program's text. The
 //! receiver accepts it only if a function begins there (`farside_sys::image`).
 
 use std::collections::HashMap;
@@ -19,6 +20,7 @@ use farside_sys::image::{Image, hash_bytes};
 use crate::error::{Error, Result};
 use crate::invoke::caller::Caller;
 use crate::invoke::named::NAMED;
+use crate::runtime::room::{Room, RoomEntry};
 use crate::runtime::worker::Worker;
 
 /// Takes a record apart and runs it. Returns the end of the record, or null if the record is
@@ -52,13 +54,14 @@ pub trait Errand: 'static {
 struct Entry {
     /// The distance from this field to the function.
     distance: i32,
-    /// [`LISTED`] if the function is a trampoline, [`ERRAND`] if it is an [`Errand`], or another
-    /// value in the entry that only makes the section exist.
+    /// [`LISTED`] if the function is a trampoline, [`ERRAND`] if it is an [`Errand`], [`ROOM`] if it
+    /// returns a [`RoomEntry`], or another value in the entry that only makes the section exist.
     mark: u32,
 }
 
 const LISTED: u32 = 0x4661_7253;
 const ERRAND: u32 = 0x4561_7253;
+const ROOM: u32 = 0x5261_7253;
 
 /// The maximum length of a table. No entry of any binary has this number.
 const ENTRY_COUNT_MAX: usize = NAMED as usize;
@@ -100,6 +103,15 @@ macro_rules! entry_address {
     }};
 }
 
+/// Emits the entry of a room, and returns its address.
+///
+/// Call this in code that the program has exactly if it can reach the room's state. Each process
+/// of the program then has the room. Use the address, or the compiler leaves the entry out.
+#[inline(always)]
+pub(crate) fn register_room<R: Room>() -> usize {
+    entry_address!(ROOM, RoomEntry::of::<R>)
+}
+
 /// The place of this program's entries in memory. Small, so that each call can carry a copy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entries {
@@ -139,6 +151,7 @@ pub(crate) struct FunctionTable {
     trampolines: Box<[Option<Trampoline>]>,
     /// The background functions, by the number of their entry.
     errands: HashMap<u16, fn(&Caller, &[u8])>,
+    rooms: Box<[RoomEntry]>,
     image: Image,
 }
 
@@ -162,13 +175,19 @@ impl FunctionTable {
         let address = |index: usize| start + index * size_of::<Entry>();
         let trampolines = (0..count).map(|index| listed(address(index))).collect();
         let errands = (0..count).filter_map(|index| Some((index as u16, errand(address(index))?))).collect();
-        Ok(Self { entries: Entries { start, count }, trampolines, errands, image })
+        let rooms = (0..count).filter_map(|index| room(address(index))).map(|room| room()).collect();
+        Ok(Self { entries: Entries { start, count }, trampolines, errands, rooms, image })
     }
 
     /// The place of the entries.
     #[inline]
     pub(crate) fn entries(&self) -> Entries {
         self.entries
+    }
+
+    /// The rooms that have registered themselves. A room may occur repeatedly.
+    pub(crate) fn rooms(&self) -> &[RoomEntry] {
+        &self.rooms
     }
 
     /// Returns the part of the table that a process may call: all of it if the process runs this
@@ -263,6 +282,13 @@ fn errand(address: usize) -> Option<fn(&Caller, &[u8])> {
     // SAFETY: an entry with this mark was emitted by `entry_address` in `number_of_errand`, whose
     // `sym` operand is a function of this very type.
     Some(unsafe { std::mem::transmute::<*const (), fn(&Caller, &[u8])>(errand) })
+}
+
+fn room(address: usize) -> Option<fn() -> RoomEntry> {
+    let room = marked(address, ROOM)?;
+    // SAFETY: an entry with this mark was emitted by `entry_address` in `register_room`, whose `sym`
+    // operand is a function of this very type.
+    Some(unsafe { std::mem::transmute::<*const (), fn() -> RoomEntry>(room) })
 }
 
 #[cfg(test)]

@@ -150,7 +150,7 @@ impl Worker {
     ///
     /// | covered | not covered |
     /// |---|---|
-    /// | every wait in which a worker serves others: for results, room, collectives, words, locks, pipes, tasks | a [`Ticket`](crate::sync::Ticket), which waits for threads of its process |
+    /// | every wait in which a worker serves others: for results, room, collectives, words, locks, pipes, tasks | a `Ticket`, which waits for threads of its process |
     /// | waits of a [`Caller`](crate::Caller), and every [`Deadline`] | waits for a service thread, which never stops: connecting, and moving bytes that are not mapped |
     /// | | the start and the end of a job; leases of locks; ages of batches |
     ///

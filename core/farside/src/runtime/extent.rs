@@ -13,19 +13,19 @@ use crate::error::Result;
 
 /// A range of bytes in a registered region of some process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
-pub(crate) struct Extent {
+pub struct Extent {
     /// The region.
-    pub(crate) key: RemoteKey,
+    pub key: RemoteKey,
     /// The first byte, counted from the region's first.
-    pub(crate) offset: u64,
+    pub offset: u64,
     /// The number of bytes.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
 }
 
 impl Extent {
     /// Returns the memory of a buffer of this process. It belongs to the buffer until that is
     /// dropped.
-    pub(crate) fn of(buffer: &Registered) -> Self {
+    pub fn of(buffer: &Registered) -> Self {
         Self { key: buffer.key(), offset: buffer.offset(), bytes: buffer.bytes() as u64 }
     }
 
@@ -50,7 +50,7 @@ impl Extent {
 
     /// Returns the region. Waits for the owner's service thread if this process has not used the
     /// region before, for the job's deadline at most.
-    pub(crate) fn region(&self, process: &Process) -> Result<RemoteRegion> {
+    pub fn region(&self, process: &Process) -> Result<RemoteRegion> {
         self.region_until(process, process.clock().now() + process.settings().deadline)
     }
 

@@ -21,7 +21,7 @@ pub(crate) const REPLY_UNIT_BYTES: usize = 1024;
 
 /// The starter memory of this process or of a peer, mapped here.
 #[derive(Clone, Debug)]
-pub(crate) struct Home {
+pub struct Home {
     layout: HomeLayout,
     memory: Arc<SharedMemory>,
 }
@@ -45,8 +45,9 @@ impl Home {
         unsafe { racy::atomic_u64(self.address(offset)) }
     }
 
+    /// Returns the doorbell of a thread.
     #[inline]
-    pub(crate) fn doorbell(&self, local: usize) -> &Doorbell {
+    pub fn doorbell(&self, local: usize) -> &Doorbell {
         let bell = self.address(self.layout.thread(local)).cast::<Doorbell>();
         // SAFETY: a thread's block begins with its doorbell, at a multiple of 128: the parts of a
         // block are at such multiples, and mappings are page-aligned. A doorbell holds atomics
@@ -128,7 +129,8 @@ impl Home {
         (end <= self.layout.bytes()).then(|| self.memory.base().as_ptr().wrapping_add(offset))
     }
 
-    pub(crate) fn layout(&self) -> &HomeLayout {
+    /// Returns the layout of the memory.
+    pub fn layout(&self) -> &HomeLayout {
         &self.layout
     }
 }

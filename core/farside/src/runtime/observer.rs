@@ -181,16 +181,18 @@ impl fmt::Display for AccessKind {
 
 /// The kind of an access, and its place in the program.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Touch {
-    pub(crate) kind: AccessKind,
-    pub(crate) site: &'static Location<'static>,
+pub struct Touch {
+    /// The kind.
+    pub kind: AccessKind,
+    /// The place.
+    pub site: &'static Location<'static>,
 }
 
 impl Touch {
     /// Returns an access at the caller's place in the program.
     #[track_caller]
     #[inline]
-    pub(crate) fn here(kind: AccessKind) -> Self {
+    pub fn here(kind: AccessKind) -> Self {
         Self { kind, site: Location::caller() }
     }
 }
@@ -326,7 +328,7 @@ impl Watched {
 /// Ends the accesses of the calling thread if it is a worker thread. Used between threads of one
 /// process in code that does not know the process; other code uses [`Process::end_accesses`].
 #[inline]
-pub(crate) fn end_accesses_here() {
+pub fn end_accesses_here() {
     HERE.with_borrow(|here| {
         if let Some((observer, local)) = here {
             observer.end_accesses(Some(*local), None);

@@ -165,8 +165,12 @@ impl Process {
         let is_reached_by_fences = fence::register();
         let machines = std::mem::take(&mut functions.machines);
         let job_id = functions.job_id;
+        let registered: Vec<_> = functions.table.rooms().to_vec();
         let calls = Calls::new(functions, id, shape, &settings, &home);
-        let rooms = Rooms::new(rooms, &Seed { id, shape, settings: &settings, transport: &transport });
+        let rooms = Rooms::new(
+            rooms.iter().chain(&registered),
+            &Seed { id, shape, settings: &settings, transport: &transport },
+        );
         let process = Self {
             id,
             shape,
@@ -247,7 +251,15 @@ impl Process {
     /// # Errors
     /// [`Error::PeerLost`], or the transport's error.
     pub(crate) fn send<R: Room>(&self, to: ProcessId, message: &R::Message) -> Result<()> {
-        self.outgoing.send(&*self.transport, to, room::encode::<R>(message)).map_err(|error| self.explain(error))
+        self.send_bytes(to, room::encode::<R>(message))
+    }
+
+    /// Sends an encoded message of a room.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`], or the transport's error.
+    pub(crate) fn send_bytes(&self, to: ProcessId, message: Vec<u8>) -> Result<()> {
+        self.outgoing.send(&*self.transport, to, message).map_err(|error| self.explain(error))
     }
 
     pub(crate) fn id(&self) -> ProcessId {

@@ -1,8 +1,16 @@
 //! Rooms: the parts of the library that build on the runtime, without being named by it.
 //!
-//! A room implements [`Room`] and is listed in `crate::rooms::ROOMS`. The runtime then makes its
-//! state in every process and every worker. It hands the room the service messages with its tag,
-//! tells it of losses, and gives it a share of progress. A new room changes no file of the runtime.
+//! A room implements [`Room`]. The runtime makes its state in every process and every worker. It
+//! hands the room the service messages with its tag, tells it of losses, and gives it a share of
+//! progress. A new room changes no file of the runtime.
+//!
+//! The rooms that every process has are listed in `crate::rooms::ROOMS`. A room of another crate is
+//! in no list: it is in the program's table of functions ([`register_room`]), and in each process of
+//! that program. The entry is emitted by the cold branch of every access to the room's state, which
+//! no program can reach the state without. So the table has the room exactly if the linker has put
+//! such an access into the program; nothing runs before `main`, and no access pays for it. Programs
+//! of one job may differ: a process that receives a message for a room that it does not have answers
+//! with [`ABSENT`], and the sender's room decides about it ([`Room::find_absent`]).
 //!
 //! | to | use |
 //! |---|---|
@@ -28,18 +36,25 @@ use super::home::Shape;
 use super::process::Process;
 use super::worker::Worker;
 use crate::error::Result;
+use crate::invoke::table::register_room;
 use farside_launch::settings::Settings;
 
 /// The number of tags, which bounds the number of rooms.
+///
+/// 1 memory, 2 check, 3 global, 4 heap, 5 pipe, 9 tasks, 10 extensions.
 const TAG_COUNT: usize = 16;
 
 /// Set in the first byte of a room's message, together with its tag. Not set in the runtime's own
 /// messages.
 pub(crate) const TAG_BIT: u8 = 0x80;
 
+/// Set beside [`TAG_BIT`] and the tag in the one byte that answers a message for a room that the
+/// receiver does not have.
+const ABSENT: u8 = 0x40;
+
 /// A part of the library that builds on the runtime. The implementing type is its state in one
 /// process.
-pub(crate) trait Room: Debug + Send + Sync + Sized + 'static {
+pub trait Room: Debug + Send + Sync + Sized + 'static {
     /// The room's number in messages and in the table of states. Unique and below 16.
     const TAG: u8;
 
@@ -62,6 +77,10 @@ pub(crate) trait Room: Debug + Send + Sync + Sized + 'static {
     /// events, and must not wait. Drops an invalid or forbidden request. No message ends this
     /// process, so there is no error.
     fn take(&self, _process: &Arc<Process>, _from: ProcessId, _message: Self::Message) {}
+
+    /// Ends the waits for a process that does not have this room. Called when it has received a
+    /// message of this room.
+    fn find_absent(&self, _process: &Arc<Process>, _absent: ProcessId) {}
 
     /// Drops what was meant for a lost process.
     fn lose(&self, _process: &Process, _lost: ProcessId) {}
@@ -100,7 +119,7 @@ pub(crate) trait Room: Debug + Send + Sync + Sized + 'static {
 
 /// The inputs to a room's state.
 #[derive(Debug)]
-pub(crate) struct Seed<'a> {
+pub struct Seed<'a> {
     pub(crate) id: ProcessId,
     pub(crate) shape: Shape,
     pub(crate) settings: &'a Settings,
@@ -109,16 +128,16 @@ pub(crate) struct Seed<'a> {
 
 /// The outcome of a room's share of progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Served {
+pub struct Served {
     /// True if anything was done.
-    pub(crate) moved: bool,
+    pub moved: bool,
     /// The latest time to serve the room again, if nothing else happens.
-    pub(crate) again: Option<Instant>,
+    pub again: Option<Instant>,
 }
 
 impl Served {
     /// There was nothing to do, and there will be nothing until an event.
-    pub(crate) const NOTHING: Self = Self { moved: false, again: None };
+    pub const NOTHING: Self = Self { moved: false, again: None };
 
     fn and(self, other: Self) -> Self {
         let again = [self.again, other.again].into_iter().flatten().min();
@@ -130,6 +149,7 @@ impl Served {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RoomEntry {
     tag: u8,
+    kind: fn() -> TypeId,
     make: fn(&Seed<'_>) -> Slot<dyn AnyRoom>,
     message_kind: fn() -> MessageKind,
 }
@@ -146,6 +166,7 @@ impl RoomEntry {
         assert!((R::TAG as usize) < TAG_COUNT, "a room's tag must be below 16");
         Self {
             tag: R::TAG,
+            kind: TypeId::of::<R>,
             make: |seed| Slot { kind: TypeId::of::<R>(), state: Box::new(R::new(seed)) },
             message_kind: MessageKind::of::<R::Message>,
         }
@@ -167,16 +188,18 @@ pub(crate) struct Rooms {
 }
 
 impl Rooms {
-    /// Makes the rooms of a process.
+    /// Makes the rooms of a process. An entry may occur repeatedly.
     ///
     /// # Panics
     /// If two rooms have the same tag.
-    pub(crate) fn new(entries: &[RoomEntry], seed: &Seed<'_>) -> Self {
+    pub(crate) fn new<'a>(entries: impl IntoIterator<Item = &'a RoomEntry>, seed: &Seed<'_>) -> Self {
         let mut by_tag = [const { None }; TAG_COUNT];
         for entry in entries {
             let place: &mut Option<Slot<dyn AnyRoom>> = &mut by_tag[entry.tag as usize];
-            assert!(place.is_none(), "two rooms have the tag {}", entry.tag);
-            *place = Some((entry.make)(seed));
+            match place {
+                None => *place = Some((entry.make)(seed)),
+                Some(slot) => assert!(slot.kind == (entry.kind)(), "two rooms have the tag {}", entry.tag),
+            }
         }
         Self { by_tag, busy: AtomicU32::new(0) }
     }
@@ -192,7 +215,7 @@ impl Rooms {
                 // `self`, which owns the state.
                 unsafe { &*state.cast::<R>() }
             }
-            _ => not_listed::<R>(),
+            _ => absent::<R>(),
         }
     }
 
@@ -234,13 +257,17 @@ impl Rooms {
         self.all().for_each(|room| room.begin(process));
     }
 
-    /// Hands a service message to its room. Drops a message of no room: its sender is not of this
-    /// job.
+    /// Hands a service message to its room. If this process does not have the room, answers that.
     pub(crate) fn take(&self, process: &Arc<Process>, from: ProcessId, message: &[u8]) {
-        if let Some((tag, message)) = message.split_first()
-            && let Some(Some(slot)) = self.by_tag.get((tag & !TAG_BIT) as usize)
-        {
-            slot.state.take(process, from, message);
+        let Some((&first, message)) = message.split_first() else { return };
+        let tag = first & !TAG_BIT & !ABSENT;
+        let Some(slot) = self.by_tag.get(tag as usize) else { return };
+        match (slot, first & ABSENT != 0) {
+            (Some(slot), false) => slot.state.take(process, from, message),
+            (Some(slot), true) => slot.state.find_absent(process, from),
+            // A sender that is gone needs no answer.
+            (None, false) => _ = process.send_bytes(from, vec![first | ABSENT]),
+            (None, true) => {}
         }
     }
 
@@ -296,7 +323,7 @@ impl LocalRooms {
                 // borrow of `self`, which owns the state.
                 unsafe { &*state.cast::<R::Local>() }
             }
-            _ => not_listed::<R>(),
+            _ => absent::<R>(),
         }
     }
 }
@@ -309,10 +336,15 @@ struct Slot<T: ?Sized> {
     state: Box<T>,
 }
 
+/// Registers the room, in that the program has this function; to run it is a mistake.
 #[cold]
 #[inline(never)]
-fn not_listed<R>() -> ! {
-    panic!("{} is not among the rooms of this process", std::any::type_name::<R>())
+fn absent<R: Room>() -> ! {
+    let (name, entry) = (std::any::type_name::<R>(), register_room::<R>());
+    panic!(
+        "{name} is not among the rooms of this process: its entry at {entry:#x} is outside the main program, perhaps in a \
+         dynamic library; link it statically"
+    )
 }
 
 /// The state of any room in a worker.
@@ -325,6 +357,7 @@ trait AnyRoom: Debug + Send + Sync {
     fn local(&self, process: &Arc<Process>, local: usize) -> Slot<dyn AnyLocal>;
     fn begin(&self, process: &Process);
     fn take(&self, process: &Arc<Process>, from: ProcessId, message: &[u8]);
+    fn find_absent(&self, process: &Arc<Process>, absent: ProcessId);
     fn lose(&self, process: &Process, lost: ProcessId);
     fn serve(&self, process: &Arc<Process>) -> Served;
     fn clean_up(&self, process: &Process) -> bool;
@@ -346,6 +379,10 @@ impl<R: Room> AnyRoom for R {
         if let Ok(message) = farside_wire::decode(Decoder::new(message), 0) {
             Room::take(self, process, from, message);
         }
+    }
+
+    fn find_absent(&self, process: &Arc<Process>, absent: ProcessId) {
+        Room::find_absent(self, process, absent);
     }
 
     fn lose(&self, process: &Process, lost: ProcessId) {
@@ -376,4 +413,115 @@ impl<R: Room> AnyRoom for R {
 /// Encodes a service message of a room: its tag and the message.
 pub(crate) fn encode<R: Room>(message: &R::Message) -> Vec<u8> {
     farside_wire::encode(message, vec![TAG_BIT | R::TAG])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::WorkerId;
+    use crate::runtime::process::lock;
+
+    /// A room that is in no list.
+    #[derive(Debug, Default)]
+    struct Probe {
+        received: Mutex<Vec<u32>>,
+        absent: Mutex<Vec<ProcessId>>,
+    }
+
+    const TAG: u8 = 15;
+    /// The tag of no room.
+    const FREE_TAG: u8 = 14;
+
+    impl Room for Probe {
+        const TAG: u8 = TAG;
+        type Message = u32;
+        type Local = usize;
+
+        fn new(_: &Seed<'_>) -> Self {
+            Self::default()
+        }
+
+        fn local(&self, _: &Arc<Process>, local: usize) -> usize {
+            local
+        }
+
+        fn take(&self, _: &Arc<Process>, _: ProcessId, message: u32) {
+            lock(&self.received).push(message);
+        }
+
+        fn find_absent(&self, _: &Arc<Process>, absent: ProcessId) {
+            lock(&self.absent).push(absent);
+        }
+    }
+
+    #[test]
+    fn a_room_registers_itself_by_being_used() {
+        let run = |me: &Worker| {
+            let process = me.process_handle();
+            assert_eq!(*me.room::<Probe>(), me.thread_index());
+            process.send::<Probe>(ProcessId::new(1 - process.id().number()), &me.id().number())?;
+            let received = || lock(&process.room::<Probe>().received).len() == 2;
+            me.wait_while_serving(received)?;
+            me.barrier()
+        };
+        crate::simulate(2, 2, 1, run).unwrap();
+    }
+
+    /// The answer to a message for a room that the receiver does not have reaches the same room of
+    /// the sender, and is not answered.
+    #[test]
+    fn a_message_for_an_absent_room_is_answered() {
+        let run = |me: &Worker| {
+            let process = me.process_handle();
+            let peer = ProcessId::new(1 - process.id().number());
+            let absent = || lock(&process.room::<Probe>().absent).clone();
+            if me.id() == WorkerId::new(0) {
+                // The peer answers it, and nobody here has the tag.
+                process.send_bytes(peer, vec![TAG_BIT | FREE_TAG, 1, 2, 3])?;
+                process.send_bytes(peer, vec![TAG_BIT | ABSENT | FREE_TAG])?;
+                process.send_bytes(peer, vec![TAG_BIT | ABSENT | TAG])?;
+            } else {
+                me.wait_while_serving(|| absent() == [peer])?;
+            }
+            me.barrier()?;
+            assert_eq!(absent().len() as u32, me.id().number(), "an answer was answered");
+            assert!(lock(&process.room::<Probe>().received).is_empty());
+            me.barrier()
+        };
+        crate::simulate(2, 1, 1, run).unwrap();
+    }
+
+    #[test]
+    #[should_panic(expected = "two rooms have the tag 15")]
+    fn two_rooms_must_not_have_one_tag() {
+        #[derive(Debug)]
+        struct Other;
+
+        impl Room for Other {
+            const TAG: u8 = TAG;
+            type Message = ();
+            type Local = ();
+
+            fn new(_: &Seed<'_>) -> Self {
+                Self
+            }
+
+            fn local(&self, _: &Arc<Process>, _: usize) {}
+        }
+
+        crate::simulate(1, 1, 1, |me| {
+            let process = me.process_handle();
+            let seed = Seed {
+                id: process.id(),
+                shape: process.shape(),
+                settings: process.settings(),
+                transport: process.transport(),
+            };
+            Rooms::new(&[RoomEntry::of::<Probe>(), RoomEntry::of::<Probe>(), RoomEntry::of::<Other>()], &seed);
+            Ok(())
+        })
+        .unwrap();
+    }
 }

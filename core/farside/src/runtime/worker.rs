@@ -13,9 +13,10 @@ mod ways;
 
 use batches::AllBatches;
 pub use batches::Batches;
+pub use methods::Sealed;
+pub(crate) use methods::extension;
 pub use methods::{Losses, Machines, NamedCalls, Ways};
-pub(crate) use methods::{Sealed, extension};
-pub(crate) use put_off::PutOff;
+pub use put_off::PutOff;
 pub use scope::Scope;
 pub(crate) use sent_to_all::SentToAll;
 
@@ -29,7 +30,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use farside_fabric::wait::PollPace;
-use farside_fabric::{MachineId, ProcessId, Transport, WorkerId};
+use farside_fabric::{MachineId, ProcessId, WorkerId};
 
 use self::notices::LossHook;
 use crate::error::{Error, Refused, Result};
@@ -360,11 +361,6 @@ impl Worker {
 
     fn has_outlived(&self, process: ProcessId) -> bool {
         self.lost.borrow().contains(&process)
-    }
-
-    /// The transport of the job.
-    pub(crate) fn transport(&self) -> &Arc<dyn Transport> {
-        self.process.transport()
     }
 
     // Calling. `To` has the forms with all options.

@@ -1,6 +1,4 @@
 //! Protocols of `farside` under the model checker. The other integration tests are in the package
 //! `farside-tests`.
 
-mod combining;
 mod outgoing;
-mod pipe;

@@ -9,9 +9,12 @@ use std::time::Duration;
 use farside::global::Segment;
 use farside::prelude::*;
 use farside::{
-    AddressFault, AtomicChange, Comparison, Error, GlobalAddress, GlobalPtr, GlobalSlice, Handle, MovementError,
-    Notifications, Order, Result, Section, Signal, Simulation,
+    AddressFault, AtomicChange, Comparison, Error, GlobalAddress, GlobalPtr, GlobalSlice, Handle, MovementError, Order,
+    Result, Signal, Simulation,
 };
+use farside_kit::notifications::Notifications;
+use farside_kit::prelude::*;
+use farside_kit::section::Section;
 use farside_testbed::scaled;
 
 use crate::forged_handles::address_in;

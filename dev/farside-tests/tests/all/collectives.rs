@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use farside::prelude::*;
-use farside::tasks::TaskPool;
 use farside::{Error, Finish, LaunchError, ProcessEnd, Result, Simulation, Team, simulate};
+use farside_kit::tasks::TaskPool;
 use farside_testbed::limit;
 
 use crate::support::{failure, spread, take_notes, verdict, within_time, write_note};

@@ -35,12 +35,12 @@ mod stays_on_its_thread {
         <Synchronizer<'_> as IfNeither<_>>::holds();
         <Aggregator<'_> as IfNeither<_>>::holds();
         <farside::To<'_> as IfNeither<_>>::holds();
-        <farside::heap::RemoteHeap<'_> as IfNeither<_>>::holds();
-        <farside::heap::Block<'_> as IfNeither<_>>::holds();
-        <farside::heap::OwnedBlock<'_> as IfNeither<_>>::holds();
-        <farside::pipe::PipeWriter<'_> as IfNeither<_>>::holds();
-        <farside::pipe::PipeReader<'_> as IfNeither<_>>::holds();
-        <farside::pipe::Loan<'_, '_> as IfNeither<_>>::holds();
-        <farside::pipe::Received<'_, '_> as IfNeither<_>>::holds();
+        <farside_kit::heap::RemoteHeap<'_> as IfNeither<_>>::holds();
+        <farside_kit::heap::Block<'_> as IfNeither<_>>::holds();
+        <farside_kit::heap::OwnedBlock<'_> as IfNeither<_>>::holds();
+        <farside_kit::pipe::PipeWriter<'_> as IfNeither<_>>::holds();
+        <farside_kit::pipe::PipeReader<'_> as IfNeither<_>>::holds();
+        <farside_kit::pipe::Loan<'_, '_> as IfNeither<_>>::holds();
+        <farside_kit::pipe::Received<'_, '_> as IfNeither<_>>::holds();
     }
 }

@@ -2,15 +2,17 @@
 //! a handle, or by decoding. They reach memory of programs at most, and never the memory that the
 //! library keeps for itself: rings, pipes, replies.
 
-use farside::heap::RemoteBlock;
-use farside::pipe::{PipeReader, PipeWriter};
 use farside::prelude::*;
-use farside::sync::{LockManager, Structures, Token};
 use farside::wire::{self, Decoder, Schema};
 use farside::{
-    AtomicChange, Comparison, Countdown, GlobalAddress, GlobalPtr, GlobalSlice, Notifications, Order, RemoteKey,
-    RemoteMemory, Result, ResultPlace, Signal, Written,
+    AtomicChange, Comparison, Countdown, GlobalAddress, GlobalPtr, GlobalSlice, Order, RemoteKey, RemoteMemory, Result,
+    ResultPlace, Signal, Written,
 };
+use farside_kit::heap::RemoteBlock;
+use farside_kit::notifications::Notifications;
+use farside_kit::pipe::{PipeReader, PipeWriter};
+use farside_kit::prelude::*;
+use farside_kit::sync::{LockManager, Token};
 use proptest::prelude::*;
 
 /// The size of the regions in which the library keeps rings and pipes.
@@ -279,7 +281,6 @@ fn use_all(me: &Worker, forged: &Forged) {
     // Their owners check a number before it becomes a handle.
     let number = number as u32;
     assert!(forge::<Dist<u64>>(me, &number).is_none() && forge::<PerWorker<u64>>(me, &number).is_none());
-    assert!(forge::<Structures>(me, &number).is_none());
     assert!(forge::<LockManager>(me, &(number, Some(count))).is_none());
     let token: Token = forge(me, &(u64::from(number), count, true)).expect("any such bytes are a token");
     assert_eq!((token.lock(), token.number(), token.is_shared()), (number.into(), count, true));

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use farside::bytemuck::{Pod, Zeroable};
 use farside::prelude::*;
-use farside::{
-    AddressFault, Error, GlobalAddress, GlobalPtr, GlobalSlice, Order, Result, Section, SectionFault, Simulation, field,
-};
+use farside::{AddressFault, Error, GlobalAddress, GlobalPtr, GlobalSlice, Order, Result, Simulation, field};
+use farside_kit::prelude::*;
+use farside_kit::section::{Section, SectionError, SectionFault};
 use farside_testbed::scaled;
 use proptest::prelude::*;
 
@@ -173,7 +173,7 @@ fn bad_addresses_are_refused(me: &Worker) -> Result<()> {
     let two = Section::contiguous(2);
     assert_eq!(why(huge.put_section(me, &far_apart(9), &[1, 2], &two)), outside((usize::MAX / 9 + 1) as u64 * 8));
     let too_large = huge.get_section(me, &far_apart(8), &mut [0; 2], &two);
-    assert!(matches!(room(&too_large), Some(GlobalError::Section(SectionFault::TooLarge))), "{too_large:?}");
+    assert!(matches!(room(&too_large), Some(SectionError(SectionFault::TooLarge))), "{too_large:?}");
     let bytes = end.cast::<u8>().slice(usize::MAX);
     let last = Section::indexed([(usize::MAX - 1, 1)])?;
     assert_eq!(why(bytes.put_section(me, &last, &[1], &Section::contiguous(1))), outside(u64::MAX));

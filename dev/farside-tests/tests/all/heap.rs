@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::support::spread;
-use farside::heap::{Fit, HeapError, HeapOptions, HeapReport, RemoteBlock, RemoteHeap, Space, Synchronisation};
 use farside::prelude::*;
 use farside::{Error, Result, Simulation};
+use farside_kit::heap::{Fit, HeapError, HeapOptions, HeapReport, RemoteBlock, RemoteHeap, Space, Synchronisation};
 use farside_testbed::limit;
 
 /// Returns whether an error says that memory was released.
@@ -339,7 +339,7 @@ fn check_and_free(there: &Worker, (name, seed): (RemoteBlock, u64)) {
 /// One worker's random use of a heap, and a record of it.
 struct Traffic<'h> {
     heap: &'h RemoteHeap<'h>,
-    own: Vec<(farside::heap::Block<'h>, u64)>,
+    own: Vec<(farside_kit::heap::Block<'h>, u64)>,
     handed: Vec<RemoteBlock>,
 }
 

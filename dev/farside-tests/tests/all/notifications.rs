@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use farside::global::ObjectError;
 use farside::prelude::*;
-use farside::{
-    AllNotifications, Error, GlobalAddress, GlobalPtr, NotificationFault, Notifications, Result, Simulation,
-};
+use farside::{Error, GlobalAddress, GlobalPtr, Result, Simulation};
+use farside_kit::notifications::{AllNotifications, NotificationError, NotificationFault, Notifications};
 use farside_testbed::limit;
 
 use crate::support::{room, spread};
@@ -205,7 +204,7 @@ fn all_are_taken_or_none(me: &Worker) -> Result<()> {
 
 fn why<T: std::fmt::Debug>(result: Result<T>) -> NotificationFault {
     match room(&result) {
-        Some(GlobalError::Notification { why, .. }) => *why,
+        Some(NotificationError { why, .. }) => *why,
         _ => panic!("{result:?} is not about a notification"),
     }
 }

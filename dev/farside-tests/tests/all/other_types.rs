@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 
 use farside::Result;
 use farside::prelude::*;
+use farside_kit::prelude::*;
 
 use crate::support::spread;
 

@@ -8,9 +8,12 @@ use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use crate::support::spread;
-use farside::pipe::{Delivery, INLINE_BYTES_MAX, PipeCause, PipeError, PipeReader, PipeShape, PipeWriter, WIDTH_MAX};
 use farside::prelude::*;
 use farside::{Error, LaunchError, Result, Simulation};
+use farside_kit::pipe::{
+    Delivery, INLINE_BYTES_MAX, PipeCause, PipeError, PipeReader, PipeShape, PipeWriter, WIDTH_MAX,
+};
+use farside_kit::prelude::*;
 use farside_testbed::limit;
 
 mod losses;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use farside::memory::{MemoryError, MemoryRefusal};
 use farside::prelude::*;
 use farside::{Error, FabricError, FullCause, GlobalAddress, GlobalPtr, Result, SimOptions, Simulation};
+use farside_kit::prelude::*;
 
 use farside_sys::net::MessageSocket;
 use farside_sys::shm::ShmError;

@@ -5,9 +5,9 @@ use farside::global::GlobalError;
 use std::time::Duration;
 
 use farside::prelude::*;
-use farside::{
-    AddressFault, Error, GlobalAddress, GlobalSlice, LogGp, Result, Section, SectionFault, SimOptions, Simulation,
-};
+use farside::{AddressFault, Error, GlobalAddress, GlobalSlice, LogGp, Result, SimOptions, Simulation};
+use farside_kit::prelude::*;
+use farside_kit::section::{Section, SectionError, SectionFault};
 use farside_testbed::scaled;
 
 use crate::support::{room, spread, verdict};
@@ -126,7 +126,7 @@ fn all_sizes(me: &Worker, rounds: u64) -> Result<()> {
 
 fn why<Anything: std::fmt::Debug>(result: Result<Anything>) -> SectionFault {
     match room(&result) {
-        Some(GlobalError::Section(why)) => *why,
+        Some(SectionError(why)) => *why,
         _ => panic!("{result:?} is not about a section"),
     }
 }

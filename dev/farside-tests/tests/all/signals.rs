@@ -7,9 +7,12 @@ use std::time::Duration;
 
 use farside::prelude::*;
 use farside::{
-    AddressFault, Comparison, Error, GlobalAddress, GlobalPtr, Handle, Incoming, LogGp, MovementError, Notifications,
-    Order, Result, Section, Signal, SimOptions, Simulation, Until,
+    AddressFault, Comparison, Error, GlobalAddress, GlobalPtr, Handle, Incoming, LogGp, MovementError, Order, Result,
+    Signal, SimOptions, Simulation, Until,
 };
+use farside_kit::notifications::Notifications;
+use farside_kit::prelude::*;
+use farside_kit::section::Section;
 use farside_testbed::{limit, scaled};
 
 use crate::support::{room, spread, verdict};

@@ -415,8 +415,8 @@ fn an_error_of_the_library_stays_itself_in_a_box() {
     let boxed = || -> AnyError { Error::UnknownProcess { process: ProcessId::new(7), count: 2 }.into() };
     assert!(matches!(Error::from(boxed()), Error::UnknownProcess { count: 2, .. }));
     assert!(matches!(Error::program(boxed()), Error::UnknownProcess { count: 2, .. }));
-    let of_a_module: AnyError = farside::sync::SyncError::Poisoned.into();
-    assert!(matches!(Error::from(of_a_module).room_error(), Some(farside::sync::SyncError::Poisoned)));
+    let of_a_module: AnyError = farside_kit::sync::SyncError::Poisoned.into();
+    assert!(matches!(Error::from(of_a_module).room_error(), Some(farside_kit::sync::SyncError::Poisoned)));
 }
 
 #[farside::test(processes = 2)]

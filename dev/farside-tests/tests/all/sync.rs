@@ -2,14 +2,13 @@
 //! ones.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use farside::prelude::*;
-use farside::sync::{Combining, Delegated, Fenced, LockGuard, LockManager, Operation, Structures, SyncError, Token};
 use farside::{Error, LaunchError, ProcessEnd, Result, Simulation, simulate};
+use farside_kit::sync::{Combining, Fenced, LockGuard, LockManager, SyncError, Token};
 use farside_testbed::{limit, scaled};
 
 /// Returns the synchronization error of a result.
@@ -219,12 +218,6 @@ fn locks_in_handlers(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-type Scores = BTreeMap<String, u64>;
-const RAISE: Operation<Scores, (String, u64), u64> = Operation::new("raise");
-const BREAK: Operation<Scores, (), ()> = Operation::new("break");
-const UNKNOWN: Operation<Scores, (), ()> = Operation::new("unknown");
-const MISTAKEN: Operation<Scores, u8, u64> = Operation::new("raise");
-
 /// A guard is dropped in a handler without room for a call to the home. The lock is released later.
 fn release_without_room(me: &Worker) -> Result<()> {
     let locks = LockManager::new(me)?;
@@ -247,73 +240,6 @@ fn release_without_room(me: &Worker) -> Result<()> {
         // This would wait for ever if the lock were not released.
         drop(lock.lock_for(limit())?);
     }
-    me.barrier()
-}
-
-fn structures_by_name(me: &Worker) -> Result<()> {
-    let structures = Structures::new(me)?;
-    let owner = WorkerId::new(me.worker_count() - 1);
-    assert!(matches!(sync_error(structures.find::<Scores>(me, "scores")), SyncError::NoStructure { .. }));
-    me.barrier()?;
-    let new = || {
-        let scores = structures.structure(Scores::new()).operation(RAISE, |scores, (who, by)| {
-            let score = scores.entry(who).or_default();
-            *score += by;
-            *score
-        });
-        scores.operation(BREAK, |_, ()| panic!("broken"))
-    };
-    if me.id() == owner {
-        new().register(me, "scores")?;
-        let taken = sync_error(new().register(me, "scores"));
-        assert!(
-            matches!(&taken, SyncError::NameTaken { name, owner: by } if name == "scores" && *by == owner),
-            "{taken}"
-        );
-    }
-    me.barrier()?;
-    let other = sync_error(structures.find::<Vec<u64>>(me, "scores"));
-    assert!(matches!(&other, SyncError::OtherType { registered, .. } if registered.contains("BTreeMap")), "{other}");
-    let scores = structures.find::<Scores>(me, "scores")?;
-    assert_eq!(scores.owner(), owner);
-    for _ in 0..10 {
-        scores.run(me, RAISE, ("all".to_owned(), 2))?;
-    }
-    assert_eq!(scores.run(me, RAISE, (me.id().to_string(), 7))?, 7);
-    let pending = scores.start(me, RAISE, (me.id().to_string(), 1))?;
-    assert_eq!(pending.wait()?.into_result(RAISE)?, 8);
-    assert!(matches!(sync_error(scores.run(me, UNKNOWN, ())), SyncError::NoOperation { operation: "unknown" }));
-    assert!(matches!(sync_error(scores.run(me, MISTAKEN, 1)), SyncError::NoOperation { operation: "raise" }));
-    me.barrier()?;
-    assert_eq!(scores.run(me, RAISE, ("all".to_owned(), 0))?, 20 * u64::from(me.worker_count()));
-    me.barrier()?;
-    if me.id().number() == 0 {
-        let broken = scores.run(me, BREAK, ());
-        assert!(
-            matches!(&broken, Err(SyncError::Job(Error::RemotePanic { message, .. })) if message == "broken"),
-            "{broken:?}"
-        );
-        assert!(matches!(sync_error(scores.run(me, RAISE, ("all".to_owned(), 1))), SyncError::Poisoned));
-    }
-    me.barrier()?;
-    if me.id() == owner {
-        assert!(matches!(sync_error(scores.with(me, |_| ())), SyncError::Poisoned));
-        scores.repair(me, |scores| scores.remove("all"))?;
-    } else {
-        assert!(matches!(sync_error(scores.with(me, |_| ())), SyncError::NoStructure { .. }));
-    }
-    me.barrier()?;
-    scores.run(me, RAISE, ("all".to_owned(), 1))?;
-    me.barrier()?;
-    if me.id() == owner {
-        assert!(matches!(sync_error(structures.remove::<u8>(me, "scores")), SyncError::NoStructure { .. }));
-        let scores = structures.remove::<Scores>(me, "scores")?;
-        assert_eq!(scores["all"], u64::from(me.worker_count()));
-        assert_eq!(scores.len() as u32, me.worker_count() + 1);
-    }
-    me.barrier()?;
-    assert!(matches!(sync_error(scores.run(me, RAISE, (String::new(), 1))), SyncError::NoStructure { .. }));
-    assert!(matches!(sync_error(structures.find::<Scores>(me, "scores")), SyncError::NoStructure { .. }));
     me.barrier()
 }
 
@@ -379,28 +305,6 @@ fn simulated_an_operation_may_wait_while_others_want_the_value() {
         done.send(simulated.is_ok()).unwrap();
     });
     assert_eq!(is_done.recv_timeout(limit()), Ok(true));
-}
-
-/// The same with a thread for the value, which is not one of a simulation's.
-#[farside::test(processes = 2, threads = 2)]
-fn handlers_share_a_delegated_value(me: &Worker) -> Result<()> {
-    const CALLS: u64 = 200;
-    let sums = Dist::new(me, || Delegated::new(|| 0_u64).expect("there are threads"))?;
-    for number in 0..CALLS {
-        for to in me.workers() {
-            let sum = me.call_with_reply(to, (sums, number), |there, (sums, by), reply: Reply<u64>| {
-                let _ = sums.here(there).post(move |sum| {
-                    *sum += by;
-                    reply.send(*sum);
-                });
-            })?;
-            assert!(sum.wait()? >= number);
-        }
-    }
-    me.barrier()?;
-    let callers = u64::from(me.worker_count() * me.threads_per_process());
-    assert_eq!(sums.here(me).run(|sum| *sum)?, callers * (0..CALLS).sum::<u64>());
-    me.barrier()
 }
 
 /// Workers enter a section one at a time. One of their processes dies at some moment, in the
@@ -471,7 +375,6 @@ in_both! {
     shared_and_alone: 3 x 1, readers_share_a_lock, simulated_readers_share_a_lock;
     giving_up: 3 x 2, who_gives_up_leaves_the_queue, simulated_who_gives_up_leaves_the_queue;
     locks_in_handlers: 2 x 1, handlers_do_not_wait_for_locks, simulated_handlers_do_not_wait_for_locks;
-    structures_by_name: 3 x 2, structures_are_found_and_changed, simulated_structures_are_found_and_changed;
     combining_in_handlers: 2 x 2, handlers_share_a_value, simulated_handlers_share_a_value;
 }
 

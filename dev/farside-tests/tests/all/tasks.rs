@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use farside::prelude::*;
-use farside::tasks::TaskPool;
 use farside::{Error, Result, Simulation, simulate};
+use farside_kit::tasks::TaskPool;
 
 use crate::support::failure;
 

@@ -18,8 +18,9 @@ const ROOMS: &str = "
     farside-transmit: looks posted sync < open signals < queue < circular < transmitter linear
     farside-launch: error < control nic ring_options layout < settings < coordinator host kill_point log \
         < child < rendezvous < start
-    farside: error < runtime+invoke < memory < buffers < check < dist < extensions < tasks < global < heap < pipe \
-        < sync < rooms < job < prelude tour __private
+    farside: error < runtime+invoke < memory < buffers < check < dist < extensions < global < kit rooms < job \
+        < prelude tour __private
+    farside-kit: room_error < notifications pipe section sync tasks < heap < prelude
     farside-containers: agreement promise route < announced cost dist_iterator dist_vec exchange keep remote \
         < array_sort collections counting_set query < array_batch map queue
     farside-connect: address frame kills lock peer segments table watched < allocated < path < patience < area \

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use farside::{Caller, Errand, MakeArrays, ProcessId, Signal, Worker, WorkerId};
 use farside_inspect::Expose;
+use farside_kit::prelude::*;
 use farside_testbed::{wait_for, wait_until};
 use farside_viewer::{Awaited, InspectError, Inspector, Occurrence, Trace, WorkerState};
 

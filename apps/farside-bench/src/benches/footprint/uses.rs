@@ -1,7 +1,8 @@
 //! Memory of registered memory, pipes and heaps, each in a job that uses nothing else.
 
-use farside::heap::{HeapOptions, RemoteHeap};
 use farside::{RegisterMemory, Worker};
+use farside_kit::heap::{HeapOptions, RemoteHeap};
+use farside_kit::prelude::*;
 
 use super::{each_peer, mean};
 use crate::BenchError;

@@ -1,7 +1,8 @@
 //! Messages through pipes.
 
-use farside::pipe::{PipeReader, PipeWriter};
 use farside::{Registered, Worker};
+use farside_kit::pipe::{PipeReader, PipeWriter};
+use farside_kit::prelude::*;
 
 use super::Exchange;
 use crate::BenchError;

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use farside::{Worker, WorkerId};
+use farside_kit::prelude::*;
 
 use super::piped::{check, stamp};
 use super::{copy_ns, trips};

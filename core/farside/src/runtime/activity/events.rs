@@ -77,7 +77,7 @@ pub enum EventKind {
         /// Where.
         place: u16,
     },
-    /// The worker wrote a message into a [pipe](crate::pipe).
+    /// The worker wrote a message into a pipe.
     Message {
         /// The reader.
         to: WorkerId,

@@ -36,7 +36,7 @@ type Met<T> = Box<[Cell<Option<(T, u16)>>]>;
 
 /// The object of a worker's wait, and its place in the program.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wait {
+pub struct Wait {
     pub(crate) doing: &'static str,
     pub(crate) site: &'static Location<'static>,
     pub(crate) whom: Whom,
@@ -48,17 +48,19 @@ impl Wait {
     /// Returns a wait of the caller.
     #[track_caller]
     #[inline]
-    pub(crate) fn here(doing: &'static str) -> Self {
+    pub fn here(doing: &'static str) -> Self {
         Self::at(doing, Location::caller())
     }
 
+    /// Returns a wait at a place of the program.
     #[inline]
-    pub(crate) fn at(doing: &'static str, site: &'static Location<'static>) -> Self {
+    pub fn at(doing: &'static str, site: &'static Location<'static>) -> Self {
         Self { doing, site, whom: Whom::Unknown, result: None }
     }
 
+    /// Sets who is awaited.
     #[inline]
-    pub(crate) fn on(self, whom: Whom) -> Self {
+    pub fn on(self, whom: Whom) -> Self {
         Self { whom, ..self }
     }
 

@@ -5,11 +5,11 @@ use std::fmt;
 use super::Worker;
 
 /// An action that the worker retries until it is done.
-pub(crate) struct PutOff(Box<dyn FnMut(&Worker) -> bool>);
+pub struct PutOff(Box<dyn FnMut(&Worker) -> bool>);
 
 impl PutOff {
     /// Wraps `again`, which the worker calls whenever it makes progress, until it returns true.
-    pub(crate) fn new(again: impl FnMut(&Worker) -> bool + 'static) -> Self {
+    pub fn new(again: impl FnMut(&Worker) -> bool + 'static) -> Self {
         Self(Box::new(again))
     }
 

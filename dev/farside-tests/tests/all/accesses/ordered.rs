@@ -4,10 +4,10 @@ use farside::global::GlobalError;
 use std::sync::Mutex;
 
 use farside::prelude::*;
-use farside::sync::{Combining, LockManager};
 use farside::{
     AddressFault, AtomicChange, Countdown, Error, GlobalPtr, Order, Result, ResultPlace, Signal, Simulation,
 };
+use farside_kit::sync::{Combining, LockManager};
 
 use super::support::{Blind, Body, by_processes, serve, simulated, word};
 

@@ -4,8 +4,9 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use farside::prelude::*;
-use farside::sync::LockManager;
 use farside::{Error, Result, Symmetric};
+use farside_kit::prelude::*;
+use farside_kit::sync::LockManager;
 
 use super::support::{Blind, Body, by_processes, serve, simulated, word};
 

@@ -3,9 +3,9 @@
 use farside::memory::MemoryError;
 use std::cell::RefCell;
 
-use farside::heap::{Block, HeapError, HeapOptions, RemoteBlock, RemoteHeap, Synchronisation};
 use farside::prelude::*;
 use farside::{Error, Result};
+use farside_kit::heap::{Block, HeapError, HeapOptions, RemoteBlock, RemoteHeap, Synchronisation};
 use farside_testbed::limit;
 
 use super::sweep::{VICTIM, is_victim_lost, report_end, report_work};

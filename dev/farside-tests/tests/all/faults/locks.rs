@@ -4,8 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use farside::prelude::*;
-use farside::sync::{Fenced, LockGuard, LockManager, Operation, Structures, SyncError, Token};
 use farside::{Error, GlobalAddress, GlobalPtr, ProcessEnd, Result};
+use farside_kit::sync::{Fenced, LockGuard, LockManager, SyncError, Token};
 use farside_testbed::limit;
 
 use super::sweep::{VICTIM, is_victim_lost, report_end, report_work, signal};
@@ -211,65 +211,6 @@ fn a_holder_that_was_stopped_is_fenced_off() {
         me.barrier()
     });
     verdict.unwrap();
-}
-
-const COUNT: Operation<u64, u64, u64> = Operation::new("count");
-
-/// The owner of structures dies. Operations on them fail, a search does not find them, and their
-/// names are free.
-#[test]
-fn an_owner_that_dies_takes_its_structures_along() {
-    let test = "faults::locks::an_owner_that_dies_takes_its_structures_along";
-    let verdict = verdict(test, farside::job().processes(3), |me| {
-        let structures = Structures::new(me)?;
-        let register = |name: &str| {
-            let counter = structures.structure(0_u64).operation(COUNT, |count, by| {
-                *count += by;
-                *count
-            });
-            counter.register(me, name)
-        };
-        let doomed = ProcessId::new(2);
-        // The directory entry of one of them is lost with the doomed process.
-        let names: Vec<_> = (0..8).map(|number| format!("structure {number}")).collect();
-        if me.process() == doomed {
-            names.iter().try_for_each(|name| register(name).map(drop))?;
-        }
-        me.barrier()?;
-        let known = structures.find::<u64>(me, &names[0])?;
-        known.run(me, COUNT, 1)?;
-        // The last barrier of all three.
-        me.barrier()?;
-        if me.process() == doomed {
-            farside_sys::process::kill_self();
-        }
-        me.wait_while_serving(|| me.lost_processes() == [doomed])?;
-        let lost = known.run(me, COUNT, 1);
-        assert!(matches!(lost, Err(SyncError::Job(Error::PeerLost { process, .. })) if process == doomed), "{lost:?}");
-        // The directory may not know of the loss yet, and then still names the owner.
-        let mut free = 0;
-        for name in &names {
-            let found = structures.find::<u64>(me, name);
-            let directory_is_lost = matches!(found, Err(SyncError::Job(Error::PeerLost { .. })));
-            while !directory_is_lost
-                && matches!(structures.find::<u64>(me, name), Ok(found) if found.owner().number() == 2)
-            {
-                me.progress()?;
-            }
-            if !directory_is_lost {
-                free += 1;
-                match register(name) {
-                    Ok(mine) => assert!(mine.run(me, COUNT, 5)? >= 5),
-                    Err(error) => assert!(matches!(error, SyncError::NameTaken { .. }), "{error}"),
-                }
-            }
-        }
-        assert!(free > 0 && free < names.len(), "{free}");
-        write_note(test, me.id().number(), "told");
-        Ok(())
-    });
-    assert_eq!(failure(verdict), (2, ProcessEnd::Killed(9)));
-    assert_eq!(take_notes(std::process::id(), test, 3), [told(), told(), None]);
 }
 
 const PROGRAM: &str = "faults::locks::program";

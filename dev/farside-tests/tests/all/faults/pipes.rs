@@ -1,8 +1,9 @@
 //! Pipes between all workers, for [`sweep`](super::sweep).
 
-use farside::pipe::PipeReader;
 use farside::prelude::*;
 use farside::{Error, GlobalAddress, GlobalPtr, Result};
+use farside_kit::pipe::PipeReader;
+use farside_kit::prelude::*;
 use farside_testbed::limit;
 
 use super::sweep::{VICTIM, is_victim_lost, report_end, report_work};

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use farside::prelude::*;
 use farside::{Error, GlobalAddress, GlobalPtr, ProcessEnd, Result, ResultPlace};
+use farside_kit::prelude::*;
 use farside_testbed::{limit, wait_until};
 
 use super::sweep::{is_stopped, nothing_is_left, processes_of, signal};

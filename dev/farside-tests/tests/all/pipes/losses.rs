@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::cause;
-use farside::pipe::PipeCause;
 use farside::{ProcessId, Simulation};
+use farside_kit::pipe::PipeCause;
+use farside_kit::prelude::*;
 
 #[test]
 fn messages_not_taken_by_a_lost_reader_are_reported() {

@@ -2,7 +2,8 @@
 
 use farside::Worker;
 use farside::bytemuck::{cast_slice, cast_slice_mut};
-use farside::pipe::{PipeReader, PipeWriter};
+use farside_kit::pipe::{PipeReader, PipeWriter};
+use farside_kit::prelude::*;
 
 use super::super::grid::{Grid, Side};
 use super::neighbors;
