@@ -4,16 +4,17 @@ use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
 use crc32fast::Hasher;
 use farside_rpc::bulk::{Bulk, Memory, MemoryError, Read as Pull, Write as Push, scope};
-use farside_rpc::{ConnectError, Credentials, Pending};
+use farside_rpc::{CallError, ConnectError, Credentials, Pending};
 
 use crate::error::{ClientError, KvError};
-use crate::service::{Entry, KvClient, PAGE_ENTRIES_MAX, Page, Stat};
+use crate::service::{Entry, KvClient, PAGE_ENTRIES_MAX, Page, Part, Stat, Then};
 
 /// A long value is moved by calls of this size.
 const PART_BYTES: usize = 4 << 20;
@@ -190,8 +191,7 @@ impl Client {
     /// deadline it may have the new one, or get it a moment later.
     pub fn put(&self, key: &str, value: &[u8]) -> Result<Stat, ClientError> {
         let kv = self.kv.deadline(self.time_for(value.len() as u64));
-        let stat = scope(|scope| kv.put(key.into(), scope.lend(value))?.wait())?;
-        if stat.crc32 == crc32fast::hash(value) { Ok(stat) } else { Err(damaged(key)) }
+        Ok(scope(|scope| kv.put(key.into(), Part::whole(value), scope.lend(value))?.wait())?)
     }
 
     /// Stores what a reader has, in parts of 4 MiB, until its end. `progress` hears how many bytes
@@ -210,49 +210,60 @@ impl Client {
         }
         let mut from = start.as_slice().chain(from);
         let (mut parts, mut crc) = (Parts::new(PART_BYTES)?, Hasher::new());
-        let number = self.kv.begin(key.into())?.wait()?;
-        let kv = self.kv.deadline(self.time_for(PART_BYTES as u64));
-        let (mut offset, mut index) = (0, 0);
+        // The version of the value, from its first part on.
+        let version = AtomicU64::new(0);
+        let part = |offset, then| Part { version: version.load(Ordering::Relaxed), offset, then };
         let mut send = || {
-            let mut bytes = parts.fill(0, &mut from, &mut crc)?;
-            while bytes > 0 {
+            let (mut offset, mut bytes) = (0, parts.fill(0, &mut from, &mut crc)?);
+            for index in 0.. {
+                let is_last = bytes < PART_BYTES;
+                let then = if is_last { Then::Store { crc32: crc.clone().finalize() } } else { Then::More };
+                // In the end, the store writes to the disk what its system has kept in memory.
+                let moved = if is_last { offset } else { 0 } + PART_BYTES as u64;
+                let kv = self.kv.deadline(self.time_for(moved));
+                let sent = kv.put(key.into(), part(offset, then), parts.to_read(index, bytes)?)?;
+                offset += bytes as u64;
+                if is_last {
+                    progress(offset);
+                    return Ok(sent.wait()?);
+                }
                 // The next part is read while the store takes this one.
-                let sent = kv.append(number, offset, parts.to_read(index, bytes)?)?;
-                let mut next = 0;
+                let sent = || sent.wait().map(|stat| version.store(stat.version, Ordering::Relaxed));
                 meanwhile(sent, || {
-                    next = parts.fill(index + 1, &mut from, &mut crc)?;
+                    bytes = parts.fill(index + 1, &mut from, &mut crc)?;
                     Ok(())
                 })?;
-                offset += bytes as u64;
                 progress(offset);
-                (bytes, index) = (next, index + 1);
             }
-            Ok(())
+            unreachable!("the last part returns")
         };
         // A reader may pause. The store hears that its client is there.
+        let call = |then| {
+            let kv = self.kv.deadline(5 * SIGN_OF_LIFE);
+            // The next part finds out what is wrong.
+            let _ = kv.put(key.into(), part(0, then), Vec::new().into()).map(Pending::wait);
+        };
+        let has_begun = || version.load(Ordering::Relaxed) != 0;
         let (ended, end) = mpsc::channel::<()>();
-        let sent: Result<(), ClientError> = thread::scope(|threads| {
+        let sent: Result<Stat, ClientError> = thread::scope(|threads| {
             threads.spawn(move || {
-                let kv = self.kv.deadline(5 * SIGN_OF_LIFE);
                 while end.recv_timeout(SIGN_OF_LIFE) == Err(RecvTimeoutError::Timeout) {
-                    // The next part finds out what is wrong.
-                    let _ = kv.keep(number).map(Pending::wait);
+                    if has_begun() {
+                        call(Then::More);
+                    }
                 }
             });
             // The other thread ends with this, also if the reader panics.
             let _ended = ended;
             send()
         });
-        if let Err(error) = sent {
-            if let ClientError::Stream(_) = error {
-                // Where a call has failed, the store has removed the parts, or will.
-                let _ = self.kv.discard(number).map(Pending::wait);
-            }
-            return Err(error);
+        if let Err(ClientError::Stream(_)) = sent
+            && has_begun()
+        {
+            // Where a call has failed, the store has removed the parts, or will.
+            call(Then::GiveUp);
         }
-        // The store writes to the disk what its system has kept in memory.
-        let kv = self.kv.deadline(self.time_for(offset));
-        Ok(kv.finish(number, crc.finalize())?.wait()?)
+        sent
     }
 
     /// Stores a file. `progress` hears how many bytes were sent, of how many.
@@ -378,7 +389,7 @@ impl Client {
                 _ => Some(kv.read(key.into(), stat.version, offset, parts.to_write(index, bytes)?)?),
             };
             match (next, here) {
-                (Some(next), Some((part, bytes))) => meanwhile(next, || parts.pass(part, bytes, &mut pass))?,
+                (Some(next), Some((part, bytes))) => meanwhile(|| next.wait(), || parts.pass(part, bytes, &mut pass))?,
                 (Some(next), None) => next.wait()?,
                 (None, Some((part, bytes))) => return parts.pass(part, bytes, &mut pass),
                 (None, None) => break,
@@ -459,9 +470,12 @@ fn not_ours(error: MemoryError) -> ClientError {
 }
 
 /// Works while a thread waits for a call. A call for which nothing waits makes no progress.
-fn meanwhile(call: Pending<(), KvError>, work: impl FnOnce() -> Result<(), ClientError>) -> Result<(), ClientError> {
+fn meanwhile(
+    wait: impl FnOnce() -> Result<(), CallError<KvError>> + Send,
+    work: impl FnOnce() -> Result<(), ClientError>,
+) -> Result<(), ClientError> {
     thread::scope(|threads| {
-        let called = threads.spawn(move || call.wait());
+        let called = threads.spawn(wait);
         let worked = work();
         called.join().expect("waiting does not panic")?;
         worked

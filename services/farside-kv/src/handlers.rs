@@ -4,8 +4,7 @@ use farside_rpc::Call;
 use farside_rpc::bulk::{Bulk, Read, Write};
 
 use crate::error::KvError;
-use crate::lock;
-use crate::service::{Kv, PIECE_BYTES, Page, SMALL_BYTES_MAX, Stat};
+use crate::service::{Kv, PIECE_BYTES, Page, Part, SMALL_BYTES_MAX, Stat, Then};
 use crate::store::{Store, read};
 
 /// The pieces that are on their way while one is written.
@@ -21,6 +20,11 @@ fn may_write(cx: &Call) -> Result<(), KvError> {
 
 fn may(cx: &Call, right: &str) -> Result<(), KvError> {
     if cx.peer().has_right(right) { Ok(()) } else { Err(KvError::Forbidden { right: right.into() }) }
+}
+
+fn check_sum(found: u32, crc32: u32) -> Result<(), KvError> {
+    let wrong = || KvError::Transfer { cause: "the checksum of what arrived is wrong; put it again".into() };
+    (found == crc32).then_some(()).ok_or_else(wrong)
 }
 
 impl Kv for Store {
@@ -51,65 +55,53 @@ impl Kv for Store {
         read(&value, offset, into.bytes(), |at, part| Ok(into.push(at, part)?))
     }
 
-    fn put(&self, cx: &Call, key: String, value: Bulk<Read>) -> Result<Stat, KvError> {
+    fn put(&self, cx: &Call, key: String, part: Part, bytes: Bulk<Read>) -> Result<Stat, KvError> {
         may_write(cx)?;
-        if value.bytes() <= SMALL_BYTES_MAX {
-            return self.put_small(&key, value.pull_all()?);
-        }
-        let mut writer = self.writer(&key)?;
-        value.pipeline(PIECE_BYTES, DEPTH, |_, piece| writer.add(piece))?;
-        self.put_long(&key, writer)
-    }
-
-    fn begin(&self, cx: &Call, key: String) -> Result<u64, KvError> {
-        may_write(cx)?;
-        self.uploads.add(cx.connection(), key.clone(), self.writer(&key)?)
-    }
-
-    fn keep(&self, cx: &Call, number: u64) -> Result<(), KvError> {
-        may_write(cx)?;
-        self.uploads.find(cx.connection(), number).map(drop)
-    }
-
-    fn append(&self, cx: &Call, number: u64, offset: u64, part: Bulk<Read>) -> Result<(), KvError> {
-        may_write(cx)?;
-        let upload = self.uploads.find(cx.connection(), number)?;
-        // A thread does not wait for the part of another one.
-        let another = |_| KvError::Transfer { cause: "another part is on its way".into() };
-        let mut upload = upload.try_lock().map_err(another)?;
-        let writer = upload.writer(number)?;
-        let there = writer.bytes();
-        let appended = if there == offset && offset.is_multiple_of(PIECE_BYTES as u64) {
-            part.pipeline(PIECE_BYTES, DEPTH, |_, piece| writer.add(piece))
-        } else {
-            Err(KvError::Transfer { cause: format!("a part for byte {offset}, where byte {there} is due") })
+        let (connection, Part { version, offset, then }) = (cx.connection(), part);
+        let is_last = match then {
+            Then::GiveUp => {
+                let writer = self.uploads.take(connection, version)?;
+                self.uploads.remove(version);
+                return Ok(writer.stat());
+            }
+            Then::More if version != 0 && bytes.bytes() == 0 => return self.uploads.keep(connection, version),
+            Then::More => false,
+            Then::Store { crc32 } if version == 0 && bytes.bytes() <= SMALL_BYTES_MAX => {
+                let value = bytes.pull_all()?;
+                check_sum(crc32fast::hash(&value), crc32)?;
+                return self.put_small(&key, value, crc32);
+            }
+            Then::Store { .. } => true,
         };
-        if appended.is_err() {
-            // A part of a part may be there.
-            self.uploads.take(cx.connection(), number);
+        let mut writer = if version == 0 { self.writer(&key)? } else { self.uploads.take(connection, version)? };
+        if version == 0 && !is_last {
+            self.uploads.add(connection, writer.version())?;
         }
-        // The time until the next part begins now.
-        appended.and_then(|()| self.uploads.find(cx.connection(), number).map(drop))
-    }
-
-    fn finish(&self, cx: &Call, number: u64, crc32: u32) -> Result<Stat, KvError> {
-        may_write(cx)?;
-        let upload = self.uploads.find(cx.connection(), number)?;
-        self.uploads.take(cx.connection(), number);
-        let (key, writer) = lock(&upload).end(number)?;
-        if writer.crc32() != crc32 {
-            return Err(KvError::Transfer { cause: "the checksum of what arrived is wrong; put it again".into() });
+        let (there, piece) = (writer.bytes(), PIECE_BYTES as u64);
+        let is_whole = |bytes: u64| bytes > 0 && bytes.is_multiple_of(piece);
+        let added = match there == offset && (is_last || is_whole(bytes.bytes())) {
+            true => bytes.pipeline(PIECE_BYTES, DEPTH, |_, piece| writer.add(piece)),
+            false => Err(KvError::Transfer {
+                cause: format!("{} bytes for byte {offset}, where whole MiB for byte {there} are due", bytes.bytes()),
+            }),
+        };
+        match (added, then) {
+            (Ok(()), Then::Store { crc32 }) => {
+                self.uploads.remove(writer.version());
+                check_sum(writer.stat().crc32, crc32)?;
+                self.put_long(&key, writer)
+            }
+            (Ok(()), _) => {
+                let stat = writer.stat();
+                self.uploads.give_back(writer);
+                Ok(stat)
+            }
+            (Err(error), _) => {
+                // A part of a part may be there.
+                self.uploads.remove(writer.version());
+                Err(error)
+            }
         }
-        if writer.bytes() <= SMALL_BYTES_MAX {
-            return Err(KvError::Transfer { cause: "a value this short is put by one call".into() });
-        }
-        self.put_long(&key, writer)
-    }
-
-    fn discard(&self, cx: &Call, number: u64) -> Result<(), KvError> {
-        may_write(cx)?;
-        self.uploads.take(cx.connection(), number);
-        Ok(())
     }
 
     fn remove(&self, cx: &Call, key: String) -> Result<Stat, KvError> {

@@ -54,6 +54,42 @@ pub struct Page {
     pub has_more: bool,
 }
 
+/// The place of a part in the value that it belongs to. Most values have one part, the
+/// [whole](Self::whole).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_rpc")]
+pub struct Part {
+    /// The version that the first part returned. 0 for the first part.
+    pub version: u64,
+    /// Number of bytes before this part.
+    pub offset: u64,
+    /// The next step.
+    pub then: Then,
+}
+
+/// The step that follows a [`Part`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_rpc")]
+pub enum Then {
+    /// Further parts arrive.
+    More,
+    /// The value is complete. The store keeps it if this is its checksum.
+    Store {
+        /// The CRC-32 of the whole value.
+        crc32: u32,
+    },
+    /// The value is given up.
+    GiveUp,
+}
+
+impl Part {
+    /// The only part of a value.
+    #[must_use]
+    pub fn whole(value: &[u8]) -> Self {
+        Self { version: 0, offset: 0, then: Then::Store { crc32: crc32fast::hash(value) } }
+    }
+}
+
 /// The calls of the store. [`Client`](crate::Client) is more convenient.
 ///
 /// Readers need the right `read`, writers the right `write`. A client of the server's own user that
@@ -70,22 +106,14 @@ pub trait Kv {
     /// [`Stat`], so all parts come from one value.
     #[rpc(idempotent)]
     fn read(&self, cx: &Call, key: String, version: u64, offset: u64, into: Bulk<Write>) -> Result<(), KvError>;
-    /// Stores a value in place of any earlier one. When this returns, the value is safe.
-    fn put(&self, cx: &Call, key: String, value: Bulk<Read>) -> Result<Stat, KvError>;
-    /// Begins a value that arrives in parts, also one whose size is not known. Returns its number.
-    /// What is not [finished](Self::finish) is removed after 15 s without a call for it.
-    fn begin(&self, cx: &Call, key: String) -> Result<u64, KvError>;
-    /// Appends a part to a value that was begun. `offset` is the number of bytes before it. All
-    /// parts but the last have a multiple of [`PIECE_BYTES`] bytes.
-    fn append(&self, cx: &Call, number: u64, offset: u64, part: Bulk<Read>) -> Result<(), KvError>;
-    /// Says that the next part is still to come.
-    #[rpc(inline, idempotent)]
-    fn keep(&self, cx: &Call, number: u64) -> Result<(), KvError>;
-    /// Stores the value that was begun in place of any earlier one, if this is its checksum. When
-    /// this returns, the value is safe.
-    fn finish(&self, cx: &Call, number: u64, crc32: u32) -> Result<Stat, KvError>;
-    /// Gives up a value that was begun.
-    fn discard(&self, cx: &Call, number: u64) -> Result<(), KvError>;
+    /// Takes a value, or the next part of one, and stores it if the part says so. Returns what is
+    /// known of the value so far. A value that is stored replaces any earlier one of the key, and
+    /// is safe when this returns.
+    ///
+    /// All parts but the last one have a multiple of [`PIECE_BYTES`] bytes. A part without bytes
+    /// that does not end its value says that the next part is still to come. A value that is not
+    /// stored is removed after 15 s without a call for it.
+    fn put(&self, cx: &Call, key: String, part: Part, bytes: Bulk<Read>) -> Result<Stat, KvError>;
     /// Removes a key. Returns what was known of its value.
     fn remove(&self, cx: &Call, key: String) -> Result<Stat, KvError>;
     /// The first keys that begin with `prefix` and come after `after`, in order of their bytes.
