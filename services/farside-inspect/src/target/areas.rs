@@ -40,10 +40,8 @@ pub(super) struct Area {
 pub(super) enum Source {
     View(Arc<Shared>),
     Memory(Arc<LockedMemory>),
-    /// The bits of a number: a gauge or a parameter.
-    Number(Arc<AtomicU64>),
-    /// An action or a probe: a function of the worker.
-    Function,
+    /// A named value: the bits of a number, or `None` for a function of the worker.
+    Named(Option<Arc<AtomicU64>>),
 }
 
 impl Area {
@@ -137,7 +135,7 @@ impl Areas {
         match &area.source {
             Source::View(shared) => shared.close(),
             Source::Memory(memory) => memory.close(),
-            Source::Number(_) | Source::Function => {}
+            Source::Named(_) => {}
         }
     }
 
