@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use farside_connect::beside::Description;
+use farside_connect::attachments::Description;
 use farside_connect::frame::{Head, Kind};
 use farside_connect::link::{Limits, Link, Upper};
 use farside_connect::patience::{Patience, WaitEnd};

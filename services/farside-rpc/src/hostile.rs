@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use farside_connect::beside::Description;
+use farside_connect::attachments::Description;
 use farside_connect::door::{Door, Guest, Policy, Progress};
 use farside_connect::frame::{BODY_BYTES_MAX, Fetch, Head, Kind, Take};
 use farside_connect::testing::{OUT_OF_RANGE, READ_ONLY, pack};

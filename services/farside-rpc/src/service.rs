@@ -5,7 +5,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use farside_connect::beside::{Area, WORD as MEMORY_WORD};
+use farside_connect::attachments::{Area, WORD as MEMORY_WORD};
 use farside_wire::{Decoder, Encoder, Schema, Wire};
 
 use crate::answer::Refused;

@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::task::{Poll, Waker};
 
-use farside_connect::beside::Received;
+use farside_connect::attachments::Received;
 use farside_connect::lock;
 use farside_wire::{Beside, Decoder, Encoder, Schema, Wire, WireError, travels_beside};
 

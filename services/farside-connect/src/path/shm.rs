@@ -20,7 +20,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io::{Error, ErrorKind, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use farside_fabric::bell::{Fencing, SleepToken};
 use farside_fabric::ring::{Header, Next, record_bytes};
@@ -34,6 +34,7 @@ use self::memory::{RingReceiver, RingSender, Shared};
 use super::{Direct, LinkEnd, Path};
 use crate::allocated::Allocated;
 use crate::frame::{BODY_BYTES_MAX, HEAD_BYTES, Head};
+use crate::lock::lock;
 use crate::segments::Segment;
 
 /// The number of looks at an empty ring between two looks at the socket.
@@ -151,10 +152,6 @@ struct Sleep {
 struct Out {
     ring: RingSender,
     backlog: VecDeque<(Head, Vec<u8>)>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl ShmPath {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use farside_connect::beside::Description;
+use farside_connect::attachments::Description;
 use farside_connect::frame::{Head, Kind, Share};
 use farside_connect::testing::pack;
 use farside_connect::{Path, Ways};

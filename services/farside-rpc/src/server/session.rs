@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::task::Wake;
 use std::time::{Duration, Instant};
 
-use farside_connect::beside::{Area, Description, Holder, Received, expose, expose_in_result, pull_described_async};
+use farside_connect::attachments::{Area, Description, Holder, Received, expose, expose_in_result, pull_described_async};
 use farside_connect::frame::{BODY_BYTES_MAX, Head, Kind};
 use farside_connect::link::{Link, Upper};
 use farside_connect::patience::Cancellation;
