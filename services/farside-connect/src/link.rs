@@ -193,8 +193,9 @@ impl Link {
             self.upper.ended(end);
             self.count_unsent();
             self.withdraw_results();
-            self.tell_followers();
-            self.exposed.tasks().into_iter().for_each(Task::wake);
+            self.wake_waiting();
+            let tasks: Vec<_> = self.exposed.table().values().filter_map(|entry| entry.task.take()).collect();
+            tasks.into_iter().for_each(Task::wake);
             self.pauses.wake();
         }
     }
@@ -242,7 +243,7 @@ impl Link {
         }
         if self.pauses.has_waiting() && !self.is_full() {
             self.pauses.wake();
-            self.tell_followers();
+            self.wake_waiting();
         }
         self.count_unsent();
         let failure = match (fault, received) {
@@ -383,7 +384,8 @@ impl Link {
     }
 
     fn withdraw_results(&self) {
-        for number in self.exposed.results() {
+        let numbers = self.exposed.table().numbers(|entry| entry.is_in_result);
+        for number in numbers {
             self.withdraw(number);
         }
     }
@@ -419,7 +421,7 @@ impl Link {
         let done = area.and_then(|area| area.copy_in(head.value, body));
         let Some(task) = self.exposed.arrived(head.id, body.len() as u64, done) else { return };
         task.into_iter().for_each(Task::wake);
-        self.tell_followers();
+        self.wake_waiting();
         transfer::let_others_run(head.value.saturating_add(body.len() as u64));
     }
 
@@ -444,7 +446,7 @@ impl Link {
 
     fn operation_ended(&self, number: u64, status: u8) {
         self.exposed.ended(number, status).into_iter().for_each(Task::wake);
-        self.tell_followers();
+        self.wake_waiting();
     }
 
     /// Serves a `Fetch`, or defers it while much waits to be sent.
@@ -607,16 +609,5 @@ impl WaitedOn for Link {
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Link").field("path", &self.path).field("end", &self.end).finish_non_exhaustive()
-    }
-}
-
-impl Link {
-    /// Wakes the thread that receives, so that it looks whether it can send, and at its flags.
-    pub fn poke_leader(&self) {
-        self.receiving.poke();
-    }
-
-    fn tell_followers(&self) {
-        self.receiving.wake_others();
     }
 }

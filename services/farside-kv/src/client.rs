@@ -4,17 +4,16 @@ use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
 use crc32fast::Hasher;
 use farside_rpc::bulk::{Bulk, Memory, MemoryError, Read as Pull, Write as Push, scope};
-use farside_rpc::{CallError, ConnectError, Credentials, Pending};
+use farside_rpc::{ConnectError, Credentials, Pending, Wire};
 
 use crate::error::{ClientError, KvError};
-use crate::service::{Entry, KvClient, PAGE_ENTRIES_MAX, Page, Part, Stat, Then};
+use crate::service::{Entry, KvClient, PAGE_ENTRIES_MAX, Page, Part, Stat};
 
 /// A long value is moved by calls of this size.
 const PART_BYTES: usize = 4 << 20;
@@ -210,58 +209,48 @@ impl Client {
         }
         let mut from = start.as_slice().chain(from);
         let (mut parts, mut crc) = (Parts::new(PART_BYTES)?, Hasher::new());
-        // The version of the value, from its first part on.
-        let version = AtomicU64::new(0);
-        let part = |offset, then| Part { version: version.load(Ordering::Relaxed), offset, then };
+        let empty = |kv: &KvClient, version, offset, crc32| {
+            kv.put(key.into(), Part { version, offset, crc32 }, Vec::new().into())?.wait()
+        };
+        let version = empty(&self.kv, 0, 0, None)?.version;
         let mut send = || {
             let (mut offset, mut bytes) = (0, parts.fill(0, &mut from, &mut crc)?);
             for index in 0.. {
                 let is_last = bytes < PART_BYTES;
-                let then = if is_last { Then::Store { crc32: crc.clone().finalize() } } else { Then::More };
+                let part = Part { version, offset, crc32: is_last.then(|| crc.clone().finalize()) };
                 // In the end, the store writes to the disk what its system has kept in memory.
-                let moved = if is_last { offset } else { 0 } + PART_BYTES as u64;
-                let kv = self.kv.deadline(self.time_for(moved));
-                let sent = kv.put(key.into(), part(offset, then), parts.to_read(index, bytes)?)?;
+                let kv = self.kv.deadline(self.time_for(if is_last { offset } else { 0 } + PART_BYTES as u64));
+                let sent = kv.put(key.into(), part, parts.to_read(index, bytes)?)?;
                 offset += bytes as u64;
-                if is_last {
-                    progress(offset);
-                    return Ok(sent.wait()?);
-                }
                 // The next part is read while the store takes this one.
-                let sent = || sent.wait().map(|stat| version.store(stat.version, Ordering::Relaxed));
-                meanwhile(sent, || {
-                    bytes = parts.fill(index + 1, &mut from, &mut crc)?;
+                let stat = meanwhile(sent, || {
+                    bytes = if is_last { 0 } else { parts.fill(index + 1, &mut from, &mut crc)? };
                     Ok(())
                 })?;
                 progress(offset);
+                if is_last {
+                    return Ok(stat);
+                }
             }
             unreachable!("the last part returns")
         };
         // A reader may pause. The store hears that its client is there.
-        let call = |then| {
-            let kv = self.kv.deadline(5 * SIGN_OF_LIFE);
-            // The next part finds out what is wrong.
-            let _ = kv.put(key.into(), part(0, then), Vec::new().into()).map(Pending::wait);
-        };
-        let has_begun = || version.load(Ordering::Relaxed) != 0;
         let (ended, end) = mpsc::channel::<()>();
         let sent: Result<Stat, ClientError> = thread::scope(|threads| {
             threads.spawn(move || {
+                let kv = self.kv.deadline(5 * SIGN_OF_LIFE);
                 while end.recv_timeout(SIGN_OF_LIFE) == Err(RecvTimeoutError::Timeout) {
-                    if has_begun() {
-                        call(Then::More);
-                    }
+                    // The next part finds out what is wrong.
+                    let _ = empty(&kv, version, 0, None);
                 }
             });
             // The other thread ends with this, also if the reader panics.
             let _ended = ended;
             send()
         });
-        if let Err(ClientError::Stream(_)) = sent
-            && has_begun()
-        {
+        if let Err(ClientError::Stream(_)) = sent {
             // Where a call has failed, the store has removed the parts, or will.
-            call(Then::GiveUp);
+            let _ = empty(&self.kv, version, u64::MAX, Some(0));
         }
         sent
     }
@@ -389,7 +378,7 @@ impl Client {
                 _ => Some(kv.read(key.into(), stat.version, offset, parts.to_write(index, bytes)?)?),
             };
             match (next, here) {
-                (Some(next), Some((part, bytes))) => meanwhile(|| next.wait(), || parts.pass(part, bytes, &mut pass))?,
+                (Some(next), Some((part, bytes))) => meanwhile(next, || parts.pass(part, bytes, &mut pass))?,
                 (Some(next), None) => next.wait()?,
                 (None, Some((part, bytes))) => return parts.pass(part, bytes, &mut pass),
                 (None, None) => break,
@@ -470,15 +459,15 @@ fn not_ours(error: MemoryError) -> ClientError {
 }
 
 /// Works while a thread waits for a call. A call for which nothing waits makes no progress.
-fn meanwhile(
-    wait: impl FnOnce() -> Result<(), CallError<KvError>> + Send,
+fn meanwhile<T: Wire>(
+    call: Pending<T, KvError>,
     work: impl FnOnce() -> Result<(), ClientError>,
-) -> Result<(), ClientError> {
+) -> Result<T, ClientError> {
     thread::scope(|threads| {
-        let called = threads.spawn(wait);
+        let called = threads.spawn(move || call.wait());
         let worked = work();
-        called.join().expect("waiting does not panic")?;
-        worked
+        let called = called.join().expect("waiting does not panic")?;
+        worked.map(|()| called)
     })
 }
 

@@ -4,7 +4,7 @@ use farside_rpc::Call;
 use farside_rpc::bulk::{Bulk, Read, Write};
 
 use crate::error::KvError;
-use crate::service::{Kv, PIECE_BYTES, Page, Part, SMALL_BYTES_MAX, Stat, Then};
+use crate::service::{Kv, PIECE_BYTES, Page, Part, SMALL_BYTES_MAX, Stat};
 use crate::store::{Store, read};
 
 /// The pieces that are on their way while one is written.
@@ -20,11 +20,6 @@ fn may_write(cx: &Call) -> Result<(), KvError> {
 
 fn may(cx: &Call, right: &str) -> Result<(), KvError> {
     if cx.peer().has_right(right) { Ok(()) } else { Err(KvError::Forbidden { right: right.into() }) }
-}
-
-fn check_sum(found: u32, crc32: u32) -> Result<(), KvError> {
-    let wrong = || KvError::Transfer { cause: "the checksum of what arrived is wrong; put it again".into() };
-    (found == crc32).then_some(()).ok_or_else(wrong)
 }
 
 impl Kv for Store {
@@ -57,51 +52,43 @@ impl Kv for Store {
 
     fn put(&self, cx: &Call, key: String, part: Part, bytes: Bulk<Read>) -> Result<Stat, KvError> {
         may_write(cx)?;
-        let (connection, Part { version, offset, then }) = (cx.connection(), part);
-        let is_last = match then {
-            Then::GiveUp => {
-                let writer = self.uploads.take(connection, version)?;
-                self.uploads.remove(version);
-                return Ok(writer.stat());
-            }
-            Then::More if version != 0 && bytes.bytes() == 0 => return self.uploads.keep(connection, version),
-            Then::More => false,
-            Then::Store { crc32 } if version == 0 && bytes.bytes() <= SMALL_BYTES_MAX => {
-                let value = bytes.pull_all()?;
-                check_sum(crc32fast::hash(&value), crc32)?;
-                return self.put_small(&key, value, crc32);
-            }
-            Then::Store { .. } => true,
+        let Part { version, offset, crc32 } = part;
+        let check = |found| match crc32 == Some(found) {
+            true => Ok(()),
+            false => Err(KvError::Transfer { cause: "the checksum of what arrived is wrong; put it again".into() }),
         };
-        let mut writer = if version == 0 { self.writer(&key)? } else { self.uploads.take(connection, version)? };
-        if version == 0 && !is_last {
-            self.uploads.add(connection, writer.version())?;
+        if version == 0 && crc32.is_some() && bytes.bytes() <= SMALL_BYTES_MAX {
+            let (value, crc32) = (bytes.pull_all()?, crc32.unwrap_or_default());
+            check(crc32fast::hash(&value))?;
+            return self.put_small(&key, value, crc32);
         }
-        let (there, piece) = (writer.bytes(), PIECE_BYTES as u64);
-        let is_whole = |bytes: u64| bytes > 0 && bytes.is_multiple_of(piece);
-        let added = match there == offset && (is_last || is_whole(bytes.bytes())) {
-            true => bytes.pipeline(PIECE_BYTES, DEPTH, |_, piece| writer.add(piece)),
-            false => Err(KvError::Transfer {
-                cause: format!("{} bytes for byte {offset}, where whole MiB for byte {there} are due", bytes.bytes()),
-            }),
+        if version != 0 && crc32.is_none() && bytes.bytes() == 0 {
+            return self.uploads.keep(cx.connection(), version);
+        }
+        let mut writer = if version == 0 { self.writer(&key)? } else { self.uploads.take(cx.connection(), version)? };
+        if version == 0 && crc32.is_none() {
+            self.uploads.add(cx.connection(), writer.version())?;
+        }
+        let (there, more) = (writer.bytes(), bytes.bytes());
+        let has_size = match crc32 {
+            Some(_) => there.saturating_add(more) > SMALL_BYTES_MAX,
+            None => more.is_multiple_of(PIECE_BYTES as u64),
         };
-        match (added, then) {
-            (Ok(()), Then::Store { crc32 }) => {
-                self.uploads.remove(writer.version());
-                check_sum(writer.stat().crc32, crc32)?;
-                self.put_long(&key, writer)
-            }
-            (Ok(()), _) => {
-                let stat = writer.stat();
-                self.uploads.give_back(writer);
-                Ok(stat)
-            }
-            (Err(error), _) => {
-                // A part of a part may be there.
-                self.uploads.remove(writer.version());
-                Err(error)
-            }
+        let arrived = if there == offset && has_size {
+            bytes.pipeline(PIECE_BYTES, DEPTH, |_, piece| writer.add(piece))
+        } else {
+            Err(KvError::Transfer { cause: format!("{more} bytes for byte {offset}, where byte {there} is due") })
+        };
+        if arrived.is_ok() && crc32.is_none() {
+            let stat = writer.stat();
+            self.uploads.give_back(writer);
+            return Ok(stat);
         }
+        // The value is complete, or a part of a part may be there.
+        self.uploads.remove(writer.version());
+        arrived?;
+        check(writer.stat().crc32)?;
+        self.put_long(&key, writer)
     }
 
     fn remove(&self, cx: &Call, key: String) -> Result<Stat, KvError> {

@@ -63,30 +63,15 @@ pub struct Part {
     pub version: u64,
     /// Number of bytes before this part.
     pub offset: u64,
-    /// The next step.
-    pub then: Then,
-}
-
-/// The step that follows a [`Part`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
-#[wire(crate = "farside_rpc")]
-pub enum Then {
-    /// Further parts arrive.
-    More,
-    /// The value is complete. The store keeps it if this is its checksum.
-    Store {
-        /// The CRC-32 of the whole value.
-        crc32: u32,
-    },
-    /// The value is given up.
-    GiveUp,
+    /// The CRC-32 of the whole value, if this is the last part.
+    pub crc32: Option<u32>,
 }
 
 impl Part {
     /// The only part of a value.
     #[must_use]
     pub fn whole(value: &[u8]) -> Self {
-        Self { version: 0, offset: 0, then: Then::Store { crc32: crc32fast::hash(value) } }
+        Self { version: 0, offset: 0, crc32: Some(crc32fast::hash(value)) }
     }
 }
 
@@ -106,13 +91,15 @@ pub trait Kv {
     /// [`Stat`], so all parts come from one value.
     #[rpc(idempotent)]
     fn read(&self, cx: &Call, key: String, version: u64, offset: u64, into: Bulk<Write>) -> Result<(), KvError>;
-    /// Takes a value, or the next part of one, and stores it if the part says so. Returns what is
-    /// known of the value so far. A value that is stored replaces any earlier one of the key, and
-    /// is safe when this returns.
+    /// Takes a value or the next part of one, and stores the value after its last part. Returns
+    /// what is known of the value so far. A value that is stored replaces any earlier one of the
+    /// key, and is safe when this returns.
     ///
-    /// All parts but the last one have a multiple of [`PIECE_BYTES`] bytes. A part without bytes
-    /// that does not end its value says that the next part is still to come. A value that is not
-    /// stored is removed after 15 s without a call for it.
+    /// All parts but the last one have a multiple of [`PIECE_BYTES`] bytes, and a value of several
+    /// parts has more than [`SMALL_BYTES_MAX`]. A part without bytes that is not the last one
+    /// begins a value, or says that the next part is still to come: a value is removed after 15 s
+    /// without a call for it. A part that does not fit ends its value, so a last part at the offset
+    /// `u64::MAX` gives the value up.
     fn put(&self, cx: &Call, key: String, part: Part, bytes: Bulk<Read>) -> Result<Stat, KvError>;
     /// Removes a key. Returns what was known of its value.
     fn remove(&self, cx: &Call, key: String) -> Result<Stat, KvError>;

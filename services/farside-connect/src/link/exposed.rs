@@ -106,16 +106,6 @@ impl Exposed {
         self.with(number, |entry| entry.area.clone()).ok_or(Refusal::Gone)
     }
 
-    /// The numbers of memory in results.
-    pub(super) fn results(&self) -> Vec<u64> {
-        self.table().numbers(|entry| entry.is_in_result)
-    }
-
-    /// The tasks that wait for operations.
-    pub(super) fn tasks(&self) -> Vec<Task> {
-        self.table().values().filter_map(|entry| entry.task.take()).collect()
-    }
-
     /// Notes that bytes for an operation have arrived, or were refused. Returns `None` if nothing
     /// has to be woken for that, and otherwise the task that waits, if one does.
     pub(super) fn arrived(&self, number: u64, bytes: u64, done: Result<(), Refusal>) -> Option<Option<Task>> {

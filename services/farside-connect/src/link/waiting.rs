@@ -57,7 +57,7 @@ impl Link {
             if let Some(mut scratch) = lead {
                 let found = self.lead(patience, &mut scratch, &mut look);
                 drop(scratch);
-                self.tell_followers();
+                self.wake_waiting();
                 if let Some(found) = found {
                     return Ok(found);
                 }
@@ -119,7 +119,7 @@ impl Link {
             if count > 0 {
                 idle_since = None;
                 // The frames were for other threads.
-                self.tell_followers();
+                self.wake_waiting();
             }
             std::hint::spin_loop();
             if is_quick {
@@ -157,7 +157,7 @@ impl Link {
     pub fn receive(self: &Arc<Self>) -> Result<usize, LinkEnd> {
         let received = self.step(&mut self.receiving.take());
         if received != Ok(0) {
-            self.tell_followers();
+            self.wake_waiting();
         }
         received
     }
@@ -171,7 +171,7 @@ impl Link {
             // A failure is noted in the link.
             let _ = self.step(&mut scratch);
             drop(scratch);
-            self.tell_followers();
+            self.wake_waiting();
         }
         self.end().is_none()
     }
@@ -209,6 +209,11 @@ impl Link {
 
     /// Wakes the waiting threads, so that they look at their flags.
     pub fn wake_waiting(&self) {
-        self.tell_followers();
+        self.receiving.wake_others();
+    }
+
+    /// Wakes the thread that receives, so that it looks whether it can send, and at its flags.
+    pub fn poke_leader(&self) {
+        self.receiving.poke();
     }
 }
