@@ -19,8 +19,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use farside_sys::racy;
 
 use crate::allocated::Allocated;
-use crate::frame::{Fetch, Head, Take};
-use crate::path::LinkEnd;
+use crate::frame::{Fetch, Head, Kind, Take};
+use crate::path::{Frames, LinkEnd};
 use crate::patience::{Patience, WaitEnd};
 use crate::segments::{self, Segments};
 
@@ -126,7 +126,7 @@ pub(crate) enum Request {
 }
 
 /// The connection of a third party.
-pub(crate) trait Asker: Send + Sync + fmt::Debug {
+pub(crate) trait Asker: Frames {
     /// Returns whether the third party may still access the memory.
     fn is_exposed(&self, number: u64) -> bool;
 
@@ -134,13 +134,9 @@ pub(crate) trait Asker: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// [`LinkEnd`] if the connection has ended.
-    fn acknowledge(&self, operation: u64, done: Result<(), u8>) -> Result<(), LinkEnd>;
-
-    /// Sends a frame.
-    ///
-    /// # Errors
-    /// [`LinkEnd`] if the connection has ended.
-    fn send(&self, head: Head, body: &[&[u8]]) -> Result<(), LinkEnd>;
+    fn acknowledge(&self, operation: u64, done: Result<(), u8>) -> Result<(), LinkEnd> {
+        self.send_frame(Head::new(Kind::Ack, operation).with_status(done.err().unwrap_or(0)), &[])
+    }
 
     /// Waits until little waits to be sent.
     ///

@@ -20,7 +20,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io::IoSliceMut;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::{Poll, Waker as Task};
 use std::time::Duration;
 
@@ -38,6 +38,7 @@ pub(crate) use self::waiting::follow_turns;
 use crate::allocated::{Allocated, Sharer};
 use crate::area::{Area, Asker, FillError, PassedOn, Refusal, Request};
 use crate::frame::{AFTER_READS, BODY_BYTES_MAX, Fetch, HEAD_BYTES, Head, Kind, PIECE_BYTES, Take};
+use crate::lock::lock;
 use crate::path::{Frames, LinkEnd, Path};
 use crate::patience::{Patience, WaitEnd, WaitedOn};
 use crate::segments::Segments;
@@ -68,7 +69,7 @@ pub struct Link {
     origin: Origin,
     upper: Box<dyn Upper>,
     exposed: Exposed,
-    shares: Shares,
+    shares: Mutex<Shares>,
     receiving: Receiving,
     pauses: Pauses,
     end: OnceLock<LinkEnd>,
@@ -138,7 +139,7 @@ impl Link {
             origin: Origin::here(),
             upper,
             exposed: Exposed::default(),
-            shares: Shares::default(),
+            shares: Mutex::default(),
             receiving: Receiving::new(limits.has_loop),
             pauses: Pauses::default(),
             end: OnceLock::new(),
@@ -213,7 +214,7 @@ impl Link {
         // What arrived before a failure is still to be received, so the link does not end here.
         self.path.send(head, body)?;
         self.count_unsent();
-        if self.receiving.can_poke() && self.path.backlog_bytes() > 0 {
+        if self.receiving.poke.is_some() && self.path.backlog_bytes() > 0 {
             self.poke_leader();
         }
         Ok(())
@@ -399,7 +400,7 @@ impl Link {
             (None, Some(rdma)) => rdma.share(&**self, number, memory),
             (None, None) => false,
         };
-        let (number, is_new) = self.shares.number(memory, share)?;
+        let (number, is_new) = lock(&self.shares).number(memory, share)?;
         if is_new {
             let sharer: Weak<Self> = Arc::downgrade(self);
             memory.is_shared(sharer, number);
@@ -437,11 +438,6 @@ impl Link {
             _ => area.copy_in(0, &[]),
         };
         self.acknowledge(head.id, area.and_then(look).map_err(status_of))
-    }
-
-    /// Ends an operation of the peer.
-    fn acknowledge(&self, operation: u64, done: Result<(), u8>) -> Result<(), LinkEnd> {
-        self.send(Head::new(Kind::Ack, operation).with_status(done.err().unwrap_or(0)), &[])
     }
 
     fn operation_ended(&self, number: u64, status: u8) {
@@ -560,7 +556,7 @@ impl Drop for Link {
 
 impl Sharer for Link {
     fn forget(&self, number: u64) {
-        self.shares.forget(number);
+        lock(&self.shares).forget(number);
         // A link that has ended has unmapped it.
         let _ = self.send(Head::new(Kind::Forget, number), &[]);
     }
@@ -575,14 +571,6 @@ impl Frames for Link {
 impl Asker for Link {
     fn is_exposed(&self, number: u64) -> bool {
         self.exposed.with(number, |_| Some(())).is_some()
-    }
-
-    fn acknowledge(&self, operation: u64, done: Result<(), u8>) -> Result<(), LinkEnd> {
-        self.acknowledge(operation, done)
-    }
-
-    fn send(&self, head: Head, body: &[&[u8]]) -> Result<(), LinkEnd> {
-        self.send(head, body)
     }
 
     fn wait_for_room(self: Arc<Self>, patience: &Patience) -> Result<(), WaitEnd> {

@@ -142,33 +142,29 @@ fn clear_mark(path: &dyn Path, entry: &Entry) {
 
 /// Memory of this side that the peer maps. A number is used once.
 #[derive(Debug, Default)]
-pub(super) struct Shares(Mutex<Known>);
-
-#[derive(Debug, Default)]
-struct Known {
-    all: Vec<(Weak<Allocated>, u64)>,
+pub(super) struct Shares {
+    known: Vec<(Weak<Allocated>, u64)>,
     last_number: u64,
 }
 
 impl Shares {
     /// The number of memory that the peer has, or gets by `share`: `None` if that is refused. The
     /// second part is true if the peer gets it now.
-    pub(super) fn number(&self, memory: &Arc<Allocated>, share: impl FnOnce(u64) -> bool) -> Option<(u64, bool)> {
-        let mut known = lock(&self.0);
+    pub(super) fn number(&mut self, memory: &Arc<Allocated>, share: impl FnOnce(u64) -> bool) -> Option<(u64, bool)> {
         // The address of memory that is gone is not used again while it is listed.
-        if let Some((_, number)) = known.all.iter().find(|(known, _)| known.as_ptr() == Arc::as_ptr(memory)) {
+        if let Some((_, number)) = self.known.iter().find(|(known, _)| known.as_ptr() == Arc::as_ptr(memory)) {
             return Some((*number, false));
         }
-        let number = known.last_number + 1;
-        if known.all.len() >= SHARED_MAX || !share(number) {
+        let number = self.last_number + 1;
+        if self.known.len() >= SHARED_MAX || !share(number) {
             return None;
         }
-        known.last_number = number;
-        known.all.push((Arc::downgrade(memory), number));
+        self.last_number = number;
+        self.known.push((Arc::downgrade(memory), number));
         Some((number, true))
     }
 
-    pub(super) fn forget(&self, number: u64) {
-        lock(&self.0).all.retain(|(_, known)| *known != number);
+    pub(super) fn forget(&mut self, number: u64) {
+        self.known.retain(|(_, known)| *known != number);
     }
 }

@@ -1,11 +1,10 @@
 //! [`Receiving`]: the right to receive, and the threads that wait for another one that has it.
 
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Condvar, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
-use farside_sys::net::{Interest, Waker};
+use farside_sys::net::Waker;
 
 use crate::lock::lock;
 
@@ -21,7 +20,7 @@ pub(super) struct Receiving {
     other_count: AtomicUsize,
     changed: Condvar,
     /// Wakes the thread that receives, where there is no loop.
-    poke: Option<Waker>,
+    pub(super) poke: Option<Waker>,
 }
 
 impl Receiving {
@@ -82,28 +81,10 @@ impl Receiving {
         found
     }
 
-    /// True if the thread that receives may sleep where only [`poke`](Self::poke) wakes it.
-    #[inline]
-    pub(super) fn can_poke(&self) -> bool {
-        self.poke.is_some()
-    }
-
     /// Wakes the thread that receives.
     pub(super) fn poke(&self) {
         if let Some(poke) = &self.poke {
             poke.wake();
-        }
-    }
-
-    /// The descriptor by which a poke arrives.
-    pub(super) fn poked(&self) -> Option<Interest<'_>> {
-        self.poke.as_ref().map(|poke| Interest { fd: poke.as_fd(), writable: false })
-    }
-
-    /// Takes in that pokes have arrived.
-    pub(super) fn take_pokes(&self) {
-        if let Some(poke) = &self.poke {
-            poke.reset();
         }
     }
 }

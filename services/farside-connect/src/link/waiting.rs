@@ -6,6 +6,7 @@
 //! server, and on a client on tokio, a loop leads.
 
 use std::cell::Cell;
+use std::os::fd::AsFd;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -182,15 +183,19 @@ impl Link {
             let (socket, waker) = self.path.descriptors();
             let socket = Interest { fd: socket, writable: waker.is_none() && self.path.backlog_bytes() > 0 };
             let waker = waker.map(|fd| Interest { fd, writable: false });
-            let interests: Vec<_> = [socket].into_iter().chain(waker).chain(self.receiving.poked()).collect();
+            let poke = self.receiving.poke.as_ref();
+            let poke = poke.map(|poke| Interest { fd: poke.as_fd(), writable: false });
+            let interests: Vec<_> = [socket].into_iter().chain(waker).chain(poke).collect();
             // A failure ends the sleep early, and the caller looks again.
             let ready = wait_ready(&interests, Some(deadline)).unwrap_or_default();
             self.path.end_sleep();
             if ready.first() == Some(&true) {
                 self.path.look();
             }
-            if ready.last() == Some(&true) {
-                self.receiving.take_pokes();
+            if ready.last() == Some(&true)
+                && let Some(poke) = &self.receiving.poke
+            {
+                poke.reset();
             }
         }
     }
