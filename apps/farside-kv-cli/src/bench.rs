@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
     in_flight: u16,
 }
 
-/// What one measurement found.
+/// The result of one measurement.
 struct Row {
     case: String,
     in_flight: usize,

@@ -45,7 +45,7 @@ pub enum Address {
 pub struct AddressError {
     /// The text.
     pub text: String,
-    /// What is wrong with it.
+    /// The fault.
     pub why: &'static str,
 }
 

@@ -37,7 +37,8 @@ impl Allocated {
         segments
     }
 
-    /// Notes that the peer of a connection has the memory. It hears of it when the memory is dropped.
+    /// Notes that the peer of a connection has the memory. It hears of it when the memory is
+    /// dropped.
     pub(crate) fn is_shared(&self, sharer: Weak<dyn Sharer>, number: u64) {
         let mut shares = lock(&self.shares);
         shares.retain(|(sharer, _)| sharer.strong_count() > 0);

@@ -75,7 +75,7 @@ pub struct Area {
     state: Mutex<State>,
     bytes: u64,
     may_write: bool,
-    /// What gets the bytes, if they are those of another process.
+    /// The receiver of the bytes, if they are those of another process.
     passed_on: Option<Arc<dyn PassedOn>>,
 }
 
@@ -112,7 +112,7 @@ impl Owner {
     }
 }
 
-/// What a third party asks for.
+/// The request of a third party.
 #[derive(Debug)]
 pub(crate) enum Request {
     /// Bytes of the memory.
@@ -169,15 +169,15 @@ struct State {
     holds: Holds,
     is_gone: bool,
     withdrawals: Withdrawals,
-    /// What the program wants to be dropped with the area.
+    /// A value of the program that is dropped with the area.
     kept: Kept,
 }
 
-/// What keeps the memory alive.
+/// The owner that keeps the memory alive.
 enum Holds {
     /// The area owns it.
     Owned(Vec<u8>),
-    /// Its lender keeps it.
+    /// The lender keeps it.
     Lent,
     /// Peers may map it.
     Mapped(Arc<Allocated>),
@@ -196,7 +196,7 @@ impl fmt::Debug for Holds {
     }
 }
 
-/// What tells those who expose the memory that it is gone.
+/// Functions that say to the exposers of the memory that it is gone.
 #[derive(Default)]
 struct Withdrawals(Vec<Box<dyn FnOnce() + Send>>);
 
@@ -292,7 +292,7 @@ impl Area {
         Self { bytes, passed_on: Some(memory), ..area }
     }
 
-    /// What gets the bytes of memory that is passed on. Such an area refuses all accesses but
+    /// The receiver of the bytes of memory that is passed on. Such an area refuses all accesses but
     /// [`copy_out`](Self::copy_out).
     pub(crate) fn passed_on(&self) -> Option<&Arc<dyn PassedOn>> {
         self.passed_on.as_ref()

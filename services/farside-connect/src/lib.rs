@@ -80,9 +80,7 @@ pub use watched::Watched;
 pub mod attachments {
     pub use crate::area::{Area, Owner};
     pub use crate::bulk::{Received, WORD, attached};
-    pub use crate::remote::{
-        Description, Holder, expose, expose_in_result, pull_described, pull_described_async,
-    };
+    pub use crate::remote::{Description, Holder, expose, expose_in_result, pull_described, pull_described_async};
 }
 
 /// Connections over a network that is simulated, in one thread.
@@ -90,8 +88,8 @@ pub mod simulated {
     pub use crate::path::simulated::{Network, Profile, Run};
 }
 
-/// What tests of the layers above use: points at which they kill a process, and the parts of a
-/// connection.
+/// The parts that tests of the layers above use: points at which they kill a process, and the parts
+/// of a connection.
 #[cfg(feature = "testing")]
 pub mod testing {
     pub use crate::door::abstract_name;

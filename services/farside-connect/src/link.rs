@@ -53,7 +53,7 @@ const BACKLOG_BYTES_MAX: usize = 2 << 20;
 /// The most frames that one step receives, so that other connections get their turn.
 const FRAMES_PER_STEP: usize = 64;
 
-/// What handles the frames that are not about memory.
+/// A handler of the frames that are not about memory.
 pub trait Upper: Send + Sync {
     /// Handles a frame. Must not wait for a frame of the same link.
     fn frame(&self, link: &Arc<Link>, head: Head, body: &[u8]) -> Result<(), LinkEnd>;
@@ -82,7 +82,7 @@ pub struct Link {
     pub(crate) cannot_read_peer: AtomicBool,
 }
 
-/// What differs between the links of clients and of servers.
+/// The differences between the links of clients and of servers.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// True if the other end is a client. A client does not push.
@@ -93,7 +93,7 @@ pub struct Limits {
     pub spin: Duration,
     /// The link ends if more waits to be sent.
     pub backlog_bytes: usize,
-    /// What waits on all links of a server.
+    /// The bytes that wait on all links of a server.
     pub unsent: Option<Arc<Unsent>>,
 }
 
@@ -155,7 +155,7 @@ impl Link {
         drop(self.receiving.take());
     }
 
-    /// What carries the frames.
+    /// The carrier of the frames.
     #[inline]
     pub fn path(&self) -> &dyn Path {
         &*self.path

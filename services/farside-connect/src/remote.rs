@@ -181,7 +181,7 @@ impl Drop for Remote {
     }
 }
 
-/// What travels in place of memory.
+/// The description that travels in place of memory.
 #[derive(Clone, Debug, PartialEq, Eq, Wire)]
 #[wire(crate = "farside_wire")]
 pub struct Description {

@@ -42,7 +42,7 @@ pub use self::view::{View, ViewBuilder};
 use crate::element::Element;
 use crate::protocol::Kind;
 
-/// What a worker can show to programs outside of the job, and take in from them.
+/// The areas and values that a worker shows to programs outside of the job, and takes in from them.
 ///
 /// The first area of a process opens the process's *door*: three threads that sleep until a reader
 /// asks. The first reader has all processes of the job open theirs. Only programs of the same user

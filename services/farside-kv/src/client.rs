@@ -17,7 +17,7 @@ use crate::service::{Entry, KvClient, PAGE_ENTRIES_MAX, Page, Part, Stat};
 
 /// A long value is moved by calls of this size.
 const PART_BYTES: usize = 4 << 20;
-/// What is copied at once between a part and what reads or writes it: it stays in a cache.
+/// The bytes that are copied at once between a part and its reader or writer: they stay in a cache.
 const COPY_BYTES: usize = 256 << 10;
 /// The calls that are under way at once.
 const WINDOW: usize = 2;
@@ -84,7 +84,7 @@ impl Client {
         &self.kv
     }
 
-    /// What is known of a value.
+    /// The facts about a value.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -258,7 +258,7 @@ impl Client {
     /// Stores a file. `progress` hears how many bytes were sent, of how many.
     ///
     /// # Errors
-    /// Those of [`put_from`](Self::put_from).
+    /// [`ClientError`], as for [`put`](Self::put); `File` if the file cannot be read.
     pub fn put_file(
         &self,
         key: &str,

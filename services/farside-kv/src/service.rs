@@ -1,4 +1,4 @@
-//! What travels: the trait [`Kv`] and its types.
+//! The messages of the store: the trait [`Kv`] and its types.
 
 use farside_rpc::bulk::{Bulk, Read, Write};
 use farside_rpc::{Call, Wire};
@@ -7,14 +7,14 @@ use crate::error::KvError;
 
 /// The longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 1024;
-/// The longest value that is kept beside its key. A longer one is a file.
+/// The longest value that is kept with its key. A longer one is a file.
 pub const SMALL_BYTES_MAX: u64 = 64 << 10;
 /// Long values are written, checked and read in pieces of this size.
 pub const PIECE_BYTES: usize = 1 << 20;
 /// The most entries of one [`Page`].
 pub const PAGE_ENTRIES_MAX: u32 = 1000;
 
-/// What the store knows of a value.
+/// The facts about a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 #[wire(crate = "farside_rpc")]
 pub struct Stat {
@@ -81,10 +81,10 @@ impl Part {
 /// proved no token has both.
 #[farside_rpc::service(name = "kv")]
 pub trait Kv {
-    /// What is known of a value.
+    /// The facts about a value.
     #[rpc(inline, idempotent)]
     fn stat(&self, cx: &Call, key: String) -> Result<Stat, KvError>;
-    /// What is known of a value, and the value itself if it has at most [`SMALL_BYTES_MAX`] bytes.
+    /// The facts about a value, and the value itself if it has at most [`SMALL_BYTES_MAX`] bytes.
     #[rpc(inline, idempotent)]
     fn get(&self, cx: &Call, key: String) -> Result<(Stat, Option<Vec<u8>>), KvError>;
     /// Fills memory of the caller with a part of a longer value. The version is that of the value's

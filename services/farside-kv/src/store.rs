@@ -100,7 +100,7 @@ impl Store {
         Ok(Self { index, values: Arc::new(values), group, open, uploads, next_version, folder: None })
     }
 
-    /// What is known of a value.
+    /// The facts about a value.
     ///
     /// # Errors
     /// [`KvError`].

@@ -192,7 +192,7 @@ impl Writer {
         self.bytes
     }
 
-    /// What is known of the value so far.
+    /// The facts about the value so far.
     pub(crate) fn stat(&self) -> Stat {
         let crc32 = self.whole.clone().finalize();
         Stat { version: self.version, bytes: self.bytes, modified_us: now_us(), crc32 }

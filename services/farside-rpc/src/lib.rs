@@ -28,7 +28,7 @@
 //!
 //! | room | contents |
 //! |---|---|
-//! | `answer`, [`CallError`] | what travels beside arguments and results; how calls fail |
+//! | `answer`, [`CallError`] | what travels with arguments and results; how calls fail |
 //! | [`bulk`], [`Stream`] | what arguments and results may hold |
 //! | [`Call`], [`Service`] | what handlers see |
 //! | [`server`], [`Client`] | the two ends |
@@ -39,7 +39,7 @@
 pub use farside_connect::{
     Address, AddressError, ConnectError, Credentials, LinkEnd, Peer, Rdma, Refusal, Tokens, TransferError,
 };
-/// What may travel. `#[wire(crate = "farside_rpc")]` is for programs that do not depend on
+/// The codec. `#[wire(crate = "farside_rpc")]` is for programs that do not depend on
 /// `farside`.
 pub use farside_wire as wire;
 pub use farside_wire::Wire;

@@ -351,7 +351,7 @@ impl Session {
         Ok(json!({ "jobs": jobs.iter().filter(is_meant).map(job_object).collect::<Vec<_>>() }))
     }
 
-    /// What a job shows, and whether it is paused.
+    /// The areas of a job, and its pause if it has one.
     pub(crate) fn list(&self, job: &str) -> Result<Value, SessionError> {
         let ask = |inspector: &Inspector| Ok((inspector.list()?, inspector.is_paused()?));
         let (areas, paused) = self.again_if_lost(job, ask)?;
@@ -503,7 +503,8 @@ impl Session {
         Ok(json!({ "answers": answers.into_iter().map(answer).collect::<Vec<_>>() }))
     }
 
-    /// What the workers of a job do, and where their time went since the last question for it.
+    /// The activity of the workers of a job, and the use of their time since the last question for
+    /// it.
     pub(crate) fn workers(&self, job: &str) -> Result<Value, SessionError> {
         let now = self.again_if_lost(job, |inspector| Ok(inspector.workers()?))?;
         let before = lock(&self.looks).insert(job.into(), now.clone());

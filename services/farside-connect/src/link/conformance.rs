@@ -1,4 +1,4 @@
-//! What a connection must do in Mercury's terms (III-B), over each path: unexpected and expected
+//! The duties of a connection in Mercury's terms (III-B), over each path: unexpected and expected
 //! messages, reads and writes of registered memory, and cancelling.
 
 use std::sync::Mutex;
@@ -167,7 +167,8 @@ fn memory_of_results_is_read_until_it_is_released() {
     });
 }
 
-/// What is taken back, read-only or out of range is refused, and the connection goes on.
+/// Access to memory that is taken back, read-only or out of range is refused, and the connection
+/// goes on.
 #[test]
 fn what_is_not_allowed_is_refused() {
     everywhere("refused", |both| {

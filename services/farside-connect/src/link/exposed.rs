@@ -44,10 +44,6 @@ pub(super) struct Entry {
 }
 
 impl Exposed {
-    fn changed(&self, table: &Table<Entry>) {
-        self.count.store(table.len(), Ordering::Relaxed);
-    }
-
     /// The number of entries, roughly.
     pub(super) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
@@ -57,7 +53,7 @@ impl Exposed {
     pub(super) fn begin(&self, entry: Entry) -> u64 {
         let mut table = self.table();
         let number = table.insert(entry);
-        self.changed(&table);
+        self.count.store(table.len(), Ordering::Relaxed);
         number
     }
 
@@ -65,7 +61,7 @@ impl Exposed {
     pub(super) fn add(&self, path: &dyn Path, entry: Entry) -> (u64, bool) {
         let mut table = self.table();
         let number = table.insert(entry);
-        self.changed(&table);
+        self.count.store(table.len(), Ordering::Relaxed);
         let is_marked = path.direct().is_some_and(|direct| direct.set_mark(index(number), number));
         if let Some(entry) = table.get(number) {
             entry.mark = is_marked.then_some(index(number));
@@ -77,7 +73,7 @@ impl Exposed {
     pub(super) fn remove(&self, path: &dyn Path, number: u64) -> Option<Arc<Area>> {
         let mut table = self.table();
         let entry = table.remove(number)?;
-        self.changed(&table);
+        self.count.store(table.len(), Ordering::Relaxed);
         clear_mark(path, &entry);
         entry.area
     }

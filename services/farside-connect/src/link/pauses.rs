@@ -28,7 +28,8 @@ impl Pauses {
     /// Notes that a transfer waits. Then the caller looks whether it must.
     pub(super) fn begin(&self) {
         self.has_waiting.store(true, Ordering::Relaxed);
-        // SYNC: either the caller's look finds what the step has sent, or the step's finds the flag.
+        // SYNC: either the caller's look finds what the step has sent, or the step's finds the
+        // flag.
         fence(Ordering::SeqCst);
     }
 

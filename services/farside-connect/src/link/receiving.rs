@@ -80,11 +80,4 @@ impl Receiving {
         self.other_count.fetch_sub(1, Ordering::Relaxed);
         found
     }
-
-    /// Wakes the thread that receives.
-    pub(super) fn poke(&self) {
-        if let Some(poke) = &self.poke {
-            poke.wake();
-        }
-    }
 }

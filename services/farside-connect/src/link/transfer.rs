@@ -109,7 +109,7 @@ fn failed(status: u8) -> TransferError {
     }
 }
 
-/// What waits for a transfer. So threads and tasks share the steps of transfers.
+/// The waiter of a transfer. So threads and tasks share the steps of transfers.
 #[derive(Clone, Copy)]
 pub(crate) enum How<'a> {
     /// This thread. It waits inside of [`in_thread`].

@@ -219,6 +219,8 @@ impl Link {
 
     /// Wakes the thread that receives, so that it looks whether it can send, and at its flags.
     pub fn poke_leader(&self) {
-        self.receiving.poke();
+        if let Some(poke) = &self.receiving.poke {
+            poke.wake();
+        }
     }
 }

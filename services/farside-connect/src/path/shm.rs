@@ -48,8 +48,8 @@ const MAPPED_MAX: usize = 2 * SHARED_MAX;
 /// The most messages that are taken from the socket to find one. It holds fewer.
 const MESSAGES_AT_ONCE: usize = 4096;
 
-/// What a client offers: the memory, and a secret in its own memory. A server that finds the secret
-/// there reads the right process's memory.
+/// The offer of a client: the memory, and a secret in its own memory. A server that finds the
+/// secret there reads the right process's memory.
 #[derive(Debug)]
 pub struct Offer {
     shared: Shared,
@@ -134,7 +134,7 @@ pub struct ShmPath {
     is_closed_here: AtomicBool,
     /// The peer's number, if this process may read its memory.
     peer_pid: Option<i32>,
-    /// What the peer has shared. Locked while a message is taken from the socket.
+    /// The memory that the peer has shared. Locked while a message is taken from the socket.
     shared_by_peer: Mutex<HashMap<u64, Arc<Allocated>>>,
     /// Read by the peer.
     _secret: Box<[u8; 16]>,

@@ -97,14 +97,14 @@ enum Side {
 struct EndState {
     side: Side,
     line: Line,
-    /// What is under way to this end, in order.
+    /// The frames that are under way to this end, in order.
     under_way: VecDeque<Message>,
     arrived: VecDeque<(Head, Vec<u8>)>,
     /// The bytes of both.
     bytes: usize,
     /// When the last message to this end arrives.
     last_ns: u64,
-    /// What this end has yet to send.
+    /// The frames that this end has yet to send.
     backlog: VecDeque<(Head, Vec<u8>)>,
     backlog_bytes: usize,
     has_ended: bool,

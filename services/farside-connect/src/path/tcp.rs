@@ -30,7 +30,7 @@ pub(crate) struct TcpPath {
     /// The beginning of a frame whose rest has not arrived.
     partial: Mutex<Vec<u8>>,
     is_closed_here: AtomicBool,
-    /// What carries bulk data beside the stream.
+    /// The carrier of bulk data, if it does not go through the stream.
     rdma: Option<Arc<RdmaPath>>,
 }
 

@@ -48,7 +48,7 @@ pub(super) trait Neighborhood: fmt::Debug + Send + Sync {
     fn ask_neighbors(&self, conductor: &Conductor, caller: Option<&Caller>) -> Option<Neighbors>;
 }
 
-/// What the doors of a process do for their clients. Clones share everything.
+/// The handlers of the calls of a process's doors. Clones share everything.
 #[derive(Clone, Debug)]
 pub(super) struct Handlers {
     about: About,

@@ -65,7 +65,7 @@ impl Standalone {
     /// The same, for a process whose number the program knows.
     ///
     /// # Errors
-    /// Those of [`begin`](Self::begin).
+    /// [`ExposeError`], as for [`begin`](Self::begin).
     pub fn begin_as(rank: u32, count: u32) -> Result<Self, ExposeError> {
         let doorway = Arc::new(Doorway::default());
         doorway.open_alone(rank, count.max(rank.saturating_add(1)))?;

@@ -343,7 +343,7 @@ fn a_slow_reader_is_waited_for() {
     });
 }
 
-/// What is no regular file is written, not replaced.
+/// Links, pipes and devices are written, not replaced.
 #[test]
 fn links_pipes_and_folders_stay_what_they_are() {
     everywhere(|kv| {

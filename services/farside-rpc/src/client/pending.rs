@@ -105,7 +105,7 @@ struct Elsewhere {
     cancelled: Arc<Cancellation>,
 }
 
-/// What the caller has of such a call. Dropping it cancels the call.
+/// The caller's side of such a call. Dropping it cancels the call.
 struct Awaited {
     elsewhere: Arc<Elsewhere>,
     origin: Origin,
@@ -133,7 +133,7 @@ impl Drop for Awaited {
     }
 }
 
-/// What a thread keeps of a result, for the caller to read.
+/// Keeps a result for the caller to read.
 fn keep(status: u8, body: &[u8], attached: Option<Received>) -> Outcome {
     Ok((status, body.to_vec(), attached))
 }
@@ -246,7 +246,7 @@ impl<T: Wire, E: Wire> Pending<T, E> {
         Arc::new(task).wake();
     }
 
-    /// Cancels the call. Its handler is told.
+    /// Cancels the call. Its handler learns of it.
     pub fn cancel(self) {
         drop(self);
     }

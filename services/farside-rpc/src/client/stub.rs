@@ -74,7 +74,7 @@ struct Parts {
     bound: Arc<Mutex<Option<Binding>>>,
 }
 
-/// What the server of one connection has of the procedures.
+/// The procedures as the server of one connection has them.
 #[derive(Clone, Debug)]
 struct Binding {
     connection: Arc<Connection>,

@@ -110,7 +110,7 @@ pub(super) enum Attempt {
     Passed(u64),
 }
 
-/// What the workers gave.
+/// The elements that the workers gave.
 pub(super) enum Gathered {
     /// Elements of this step, by piece.
     Step(u64, Vec<Got>),
@@ -123,7 +123,7 @@ impl<T> Area<T> {
         Self { inspector, info, lead: AtomicU64::new(1), element: PhantomData }
     }
 
-    /// What is known of the area. Its steps are those of the time when it was opened.
+    /// The description of the area. Its steps are those of the time when it was opened.
     #[must_use]
     pub fn info(&self) -> &AreaInfo {
         &self.info
@@ -151,7 +151,7 @@ impl<T> Area<T> {
     /// Reads elements of one step, as bytes.
     ///
     /// # Errors
-    /// Those of [`get`](Area::get).
+    /// [`InspectError`], as for [`get`](Area::get).
     pub fn get_raw(&self, selection: &Selection, at: At) -> Result<RawFrame, InspectError> {
         let selected = selection.of(&self.info.shape)?;
         let (counts, total) = self.count(&selected)?;
@@ -564,7 +564,7 @@ impl<T: Element> Area<T> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`get`](Self::get); [`InspectError::Length`] if another number of elements is
+    /// [`InspectError`], as for [`get`](Self::get); `Length` if another number of elements is
     /// selected; [`InspectError::Incomplete`] if some are missing. The others were read then.
     pub fn get_into(&self, selection: &Selection, at: At, values: &mut [T]) -> Result<Option<u64>, InspectError>
     where

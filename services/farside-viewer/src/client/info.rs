@@ -1,4 +1,4 @@
-//! What is known of jobs and areas.
+//! The descriptions of jobs and areas.
 
 use std::collections::BTreeMap;
 
@@ -69,7 +69,7 @@ pub struct AreaInfo {
     pub shape: Vec<u64>,
     /// The units of the elements. Empty if they have none.
     pub units: String,
-    /// What it is.
+    /// The role.
     pub role: Role,
     /// How it is best drawn.
     pub kind: Kind,
