@@ -13,7 +13,7 @@ pub(crate) enum ShowError {
     /// A value to write is invalid.
     #[error("{0}")]
     Arguments(String),
-    /// What was read could not be kept in a file.
+    /// The elements that were read could not be kept in a file.
     #[error("cannot write {}", path.display())]
     WriteFile {
         /// The file.
@@ -22,7 +22,7 @@ pub(crate) enum ShowError {
         #[source]
         cause: io::Error,
     },
-    /// What was to be written could not be read.
+    /// The file with the elements to write could not be read.
     #[error("cannot read {}", path.display())]
     ReadFile {
         /// The file.

@@ -1,4 +1,4 @@
-//! What a search shows to those who look into the job: the board, the tree, its rate, and the
+//! The areas that a search shows: the board, the tree, its rate, and the
 //! exploration constant, which they may change.
 
 use std::sync::{Arc, Mutex, PoisonError};

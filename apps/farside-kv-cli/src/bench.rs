@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use farside_command::{Seconds, at_least_one};
-use farside_kv::{Client, ClientError};
+use farside_kv::{Client, ClientError, Part};
 use farside_rpc_cli::ServerArguments;
 use serde_json::json;
 
@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
     in_flight: u16,
 }
 
-/// What one measurement found.
+/// The result of one measurement.
 struct Row {
     case: String,
     in_flight: usize,
@@ -67,7 +67,7 @@ fn measure_all(arguments: &Arguments, kv: &Client) -> Result<(), KvError> {
                 let times = match (operation, in_flight) {
                     ("put", 1) => one_by_one(&keys, until, |key| kv.put(key, &value).map(drop)),
                     ("put", _) => together(&keys, until, in_flight, |key| {
-                        let pending = kv.calls().put(key.into(), value.clone().into())?;
+                        let pending = kv.calls().put(key.into(), Part::whole(&value), value.clone().into())?;
                         Ok(|| Ok(pending.wait().map(drop)?))
                     }),
                     (_, 1) => one_by_one(&keys, until, |key| kv.get(key).map(drop)),

@@ -15,7 +15,7 @@ use signal_hook::iterator::Signals;
 
 use crate::error::KvError;
 
-/// The time for calls that run when the server is told to end.
+/// The time for calls that run when the server is to end.
 const DRAIN: Duration = Duration::from_secs(10);
 
 /// Serve a store until SIGINT or SIGTERM

@@ -104,7 +104,7 @@ pub(super) struct Memory {
     pub(super) file: Option<PathBuf>,
 }
 
-/// What is wrong with a value, and where.
+/// A fault of a value, and its place.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     /// From the inside to the outside.

@@ -45,7 +45,7 @@ pub enum Address {
 pub struct AddressError {
     /// The text.
     pub text: String,
-    /// What is wrong with it.
+    /// The fault.
     pub why: &'static str,
 }
 
@@ -121,11 +121,11 @@ impl Address {
     /// # Errors
     /// The system's error.
     pub fn write_to(&self, path: &Path) -> std::io::Result<()> {
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(format!(".{}", std::process::id()));
-        std::fs::write(&beside, format!("{self}\n"))?;
-        std::fs::rename(&beside, path).inspect_err(|_| {
-            let _ = std::fs::remove_file(&beside);
+        let mut part = path.as_os_str().to_owned();
+        part.push(format!(".{}", std::process::id()));
+        std::fs::write(&part, format!("{self}\n"))?;
+        std::fs::rename(&part, path).inspect_err(|_| {
+            let _ = std::fs::remove_file(&part);
         })
     }
 }

@@ -19,8 +19,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use farside_sys::racy;
 
 use crate::allocated::Allocated;
-use crate::frame::{Fetch, Head, Take};
-use crate::path::LinkEnd;
+use crate::frame::{Fetch, Head, Kind, Take};
+use crate::path::{Frames, LinkEnd};
 use crate::patience::{Patience, WaitEnd};
 use crate::segments::{self, Segments};
 
@@ -75,7 +75,7 @@ pub struct Area {
     state: Mutex<State>,
     bytes: u64,
     may_write: bool,
-    /// What gets the bytes, if they are those of another process.
+    /// The receiver of the bytes, if they are those of another process.
     passed_on: Option<Arc<dyn PassedOn>>,
 }
 
@@ -112,7 +112,7 @@ impl Owner {
     }
 }
 
-/// What a third party asks for.
+/// The request of a third party.
 #[derive(Debug)]
 pub(crate) enum Request {
     /// Bytes of the memory.
@@ -126,7 +126,7 @@ pub(crate) enum Request {
 }
 
 /// The connection of a third party.
-pub(crate) trait Asker: Send + Sync + fmt::Debug {
+pub(crate) trait Asker: Frames {
     /// Returns whether the third party may still access the memory.
     fn is_exposed(&self, number: u64) -> bool;
 
@@ -134,13 +134,9 @@ pub(crate) trait Asker: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// [`LinkEnd`] if the connection has ended.
-    fn acknowledge(&self, operation: u64, done: Result<(), u8>) -> Result<(), LinkEnd>;
-
-    /// Sends a frame.
-    ///
-    /// # Errors
-    /// [`LinkEnd`] if the connection has ended.
-    fn send(&self, head: Head, body: &[&[u8]]) -> Result<(), LinkEnd>;
+    fn acknowledge(&self, operation: u64, done: Result<(), u8>) -> Result<(), LinkEnd> {
+        self.send_frame(Head::new(Kind::Ack, operation).with_status(done.err().unwrap_or(0)), &[])
+    }
 
     /// Waits until little waits to be sent.
     ///
@@ -173,15 +169,15 @@ struct State {
     holds: Holds,
     is_gone: bool,
     withdrawals: Withdrawals,
-    /// What the program wants to be dropped with the area.
+    /// A value of the program that is dropped with the area.
     kept: Kept,
 }
 
-/// What keeps the memory alive.
+/// The owner that keeps the memory alive.
 enum Holds {
     /// The area owns it.
     Owned(Vec<u8>),
-    /// Its lender keeps it.
+    /// The lender keeps it.
     Lent,
     /// Peers may map it.
     Mapped(Arc<Allocated>),
@@ -200,7 +196,7 @@ impl fmt::Debug for Holds {
     }
 }
 
-/// What tells those who expose the memory that it is gone.
+/// Functions that say to the exposers of the memory that it is gone.
 #[derive(Default)]
 struct Withdrawals(Vec<Box<dyn FnOnce() + Send>>);
 
@@ -296,7 +292,7 @@ impl Area {
         Self { bytes, passed_on: Some(memory), ..area }
     }
 
-    /// What gets the bytes of memory that is passed on. Such an area refuses all accesses but
+    /// The receiver of the bytes of memory that is passed on. Such an area refuses all accesses but
     /// [`copy_out`](Self::copy_out).
     pub(crate) fn passed_on(&self) -> Option<&Arc<dyn PassedOn>> {
         self.passed_on.as_ref()

@@ -78,13 +78,13 @@ pub fn attached(things: Vec<Box<dyn Any + Send>>) -> Vec<Arc<Area>> {
     things.into_iter().filter_map(|thing| thing.downcast::<Arc<Area>>().ok()).map(|area| *area).collect()
 }
 
-/// What schemas of memory have in common.
+/// The first word of schemas of memory.
 pub const WORD: &str = "Bulk<";
 
 /// When so much of a pipeline is on its way by messages, more makes it no faster.
 const UNDER_WAY_BYTES_MAX: u64 = 4 << 20;
 
-/// The context in which arguments and results are decoded: what came beside the bytes.
+/// The context in which arguments and results are decoded: what came with the bytes.
 #[derive(Debug)]
 pub struct Received {
     /// The holder of the memory.
@@ -93,7 +93,7 @@ pub struct Received {
     pub link: Arc<Link>,
     /// The memory that was described, until it is decoded.
     pub memory: Mutex<Vec<Option<Description>>>,
-    /// What the layer above has found: the stream of a result.
+    /// The finding of the layer above: the stream of a result.
     pub stream: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
@@ -106,7 +106,7 @@ impl Drop for Received {
     }
 }
 
-/// What a handler may do with memory. Implemented by [`Read`] and [`Write`] alone.
+/// The access of a handler to memory. Implemented by [`Read`] and [`Write`] alone.
 pub trait Access: Send + 'static + sealed::Sealed {
     #[doc(hidden)]
     const WORD: &'static str;
@@ -218,8 +218,8 @@ impl Bulk<Read> {
         Self::here(Arc::new(Area::of_source(source)))
     }
 
-    /// What takes memory of this side back after it was returned in a result. Memory of the peer
-    /// cannot be taken back.
+    /// A handle that takes memory of this side back after it was returned in a result. Memory of
+    /// the peer cannot be taken back.
     #[must_use]
     pub fn withdrawal(&self) -> Option<Withdrawal> {
         match &self.side {
@@ -257,7 +257,7 @@ impl Bulk<Read> {
     /// caller that pulls from memory of a result does so on its thread.
     ///
     /// # Errors
-    /// Those of [`pull`](Self::pull).
+    /// [`TransferError`], as for [`pull`](Self::pull).
     ///
     /// # Examples
     /// ```
@@ -285,8 +285,8 @@ impl Bulk<Read> {
     /// Copies the whole memory.
     ///
     /// # Errors
-    /// Those of [`pull`](Self::pull). A caller may claim any size: check [`bytes`](Self::bytes)
-    /// first.
+    /// [`TransferError`], as for [`pull`](Self::pull). A caller may claim any size: check
+    /// [`bytes`](Self::bytes) first.
     pub fn pull_all(&self) -> Result<Vec<u8>, TransferError> {
         let mut bytes = room_for(self.bytes())?;
         self.pull(0, &mut bytes)?;

@@ -22,7 +22,7 @@ use crate::path::shm::{Offer, ShmPath, Wakers};
 use crate::path::tcp::TcpPath;
 use crate::socket::{Socket, Stream, look_up};
 
-/// What carries a connection to an address of TCP.
+/// The carriers of a connection to an address of TCP.
 #[derive(Clone, Debug, Default)]
 pub struct Ways {
     /// RDMA for bulk data.

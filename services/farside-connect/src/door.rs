@@ -228,7 +228,7 @@ fn bind_tcp(host: &str, port: u16) -> Result<TcpListener> {
     Err(failure)
 }
 
-/// What a server tells its clients, and how it judges them.
+/// The rules by which a server judges its clients, and its answers to them.
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// The tokens that clients may prove.
@@ -252,7 +252,7 @@ pub struct Guest {
     peer: Peer,
     stage: Stage,
     until: Instant,
-    /// What it is told in place of an answer.
+    /// The refusal that it gets in place of an answer.
     refusal: Option<Refusal>,
     /// The number of the connection at the server.
     number: u64,
@@ -286,7 +286,7 @@ pub struct Greeted {
     pub peer: Peer,
 }
 
-/// What became of a guest.
+/// The state of a guest after a step of its greeting.
 #[derive(Debug)]
 pub enum Progress {
     /// It has not said everything.

@@ -34,13 +34,13 @@ pub enum ConnectError {
         /// Its reason.
         refusal: Refusal,
     },
-    /// What is at the address does not know the token.
+    /// The server at the address does not know the token.
     #[error("what answers at {address} does not know the token; it is not the server that was meant")]
     Impostor {
         /// The address.
         address: String,
     },
-    /// What is at the address runs as another user.
+    /// The server at the address runs as another user.
     #[error("what answers at {address} runs as another user; connect with a token that it must know")]
     OtherUser {
         /// The address.
@@ -63,7 +63,7 @@ pub enum ConnectError {
     Rdma {
         /// The address.
         address: String,
-        /// What is missing, and what to do.
+        /// The missing part and the remedy.
         cause: String,
     },
     /// The system reported a failure.
@@ -107,7 +107,7 @@ impl ConnectError {
     }
 }
 
-/// What to do after a failure of the system.
+/// Returns the remedy for a failure of the system.
 fn remedy(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::PermissionDenied => "let this user access the socket, or the file with the address",

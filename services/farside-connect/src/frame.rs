@@ -35,7 +35,7 @@ pub(crate) const AFTER_READS: u8 = 1;
 /// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// What the frame is.
+    /// The kind of the frame.
     pub kind: Kind,
     /// How a call or operation ended.
     pub status: u8,
@@ -49,7 +49,7 @@ pub struct Head {
     pub value: u64,
 }
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {

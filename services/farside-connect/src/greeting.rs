@@ -165,7 +165,7 @@ pub enum Refusal {
     /// The client's message was none.
     #[error("it could not read the greeting: {why}; build both programs from one release")]
     Malformed {
-        /// What was wrong.
+        /// The fault.
         why: String,
     },
 }
@@ -230,7 +230,7 @@ impl Side {
     }
 }
 
-/// What a client proves its identity with.
+/// The proof of a client's identity.
 #[derive(Clone, Debug, Default)]
 pub struct Credentials {
     pub(crate) token: Option<(String, Secret)>,

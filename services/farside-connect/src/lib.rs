@@ -7,7 +7,7 @@
 //! |---|---|
 //! | wait for connections, or make one | [`door`], [`dial`] |
 //! | send and receive over a connection | [`link`], [`frame`], [`patience`] |
-//! | read and write memory of the peer | [`bulk`], [`beside`] |
+//! | read and write memory of the peer | [`bulk`], [`attachments`] |
 //! | test, without sockets and with many connections | [`simulated`] |
 //!
 //! # Trust
@@ -76,13 +76,11 @@ pub use peer::Peer;
 #[cfg(feature = "tokio")]
 pub use watched::Watched;
 
-/// Memory that travels beside messages, for the layer that sends them.
-pub mod beside {
+/// Memory that goes with messages, for the layer that sends them.
+pub mod attachments {
     pub use crate::area::{Area, Owner};
     pub use crate::bulk::{Received, WORD, attached};
-    pub use crate::remote::{
-        Description, Holder, expose, expose_in_result, pull_described, pull_described_async, room_for,
-    };
+    pub use crate::remote::{Description, Holder, expose, expose_in_result, pull_described, pull_described_async};
 }
 
 /// Connections over a network that is simulated, in one thread.
@@ -90,8 +88,8 @@ pub mod simulated {
     pub use crate::path::simulated::{Network, Profile, Run};
 }
 
-/// What tests of the layers above use: points at which they kill a process, and the parts of a
-/// connection.
+/// The parts that tests of the layers above use: points at which they kill a process, and the parts
+/// of a connection.
 #[cfg(feature = "testing")]
 pub mod testing {
     pub use crate::door::abstract_name;

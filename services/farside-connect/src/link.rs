@@ -3,28 +3,33 @@
 //! Both sides are alike. Each may *expose* memory under a number, and the other reads or writes it
 //! by offset (`transfer.rs`). Calls and answers pass through to the layer above, the [`Upper`].
 //!
-//! One thread at a time receives: it *leads* (`waiting.rs`).
+//! One thread at a time receives (`receiving.rs`); how threads wait is in `waiting.rs`. Memory that
+//! the peer may access is in `exposed.rs`, and what waits until less is to be sent in `pauses.rs`.
 
 #[cfg(test)]
 mod conformance;
+mod exposed;
+mod pauses;
+mod receiving;
 mod registered;
 mod transfer;
 mod unsent;
 mod waiting;
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::io::IoSliceMut;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::{Poll, Waker as Task};
 use std::time::Duration;
 
-use farside_sys::net::Waker;
 use farside_sys::process::Origin;
 use farside_wire::Wire;
 
+use self::exposed::{Entry, Exposed, Shares};
+use self::pauses::Pauses;
+use self::receiving::Receiving;
 pub(crate) use self::registered::Local;
 pub use self::transfer::TransferError;
 pub(crate) use self::transfer::{Fetching, How, in_thread};
@@ -34,11 +39,10 @@ use crate::allocated::{Allocated, Sharer};
 use crate::area::{Area, Asker, FillError, PassedOn, Refusal, Request};
 use crate::frame::{AFTER_READS, BODY_BYTES_MAX, Fetch, HEAD_BYTES, Head, Kind, PIECE_BYTES, Take};
 use crate::lock::lock;
-use crate::path::shm::SHARED_MAX;
 use crate::path::{Frames, LinkEnd, Path};
 use crate::patience::{Patience, WaitEnd, WaitedOn};
 use crate::segments::Segments;
-use crate::table::{Table, index};
+use crate::table::index;
 
 /// The most bytes that one `Fetch` asks for.
 pub(crate) const FETCH_BYTES_MAX: u64 = 1 << 20;
@@ -46,12 +50,10 @@ pub(crate) const FETCH_BYTES_MAX: u64 = 1 << 20;
 const OFFER_BYTES: usize = 4 << 20;
 /// The most bytes in the backlog for which this side serves a `Fetch` or goes on with a push.
 const BACKLOG_BYTES_MAX: usize = 2 << 20;
-/// The most `Fetch`es that wait until less is to be sent. A transfer has at most four under way.
-const DEFERRED_MAX: usize = 4096;
 /// The most frames that one step receives, so that other connections get their turn.
 const FRAMES_PER_STEP: usize = 64;
 
-/// What handles the frames that are not about memory.
+/// A handler of the frames that are not about memory.
 pub trait Upper: Send + Sync {
     /// Handles a frame. Must not wait for a frame of the same link.
     fn frame(&self, link: &Arc<Link>, head: Head, body: &[u8]) -> Result<(), LinkEnd>;
@@ -66,40 +68,21 @@ pub struct Link {
     /// A forked child has copies of the locks, and no thread that unlocks them.
     origin: Origin,
     upper: Box<dyn Upper>,
-    exposed: Mutex<Table<Exposed>>,
-    /// The number of values in that table, roughly.
-    exposed_count: AtomicUsize,
-    /// The memory that the peer maps.
+    exposed: Exposed,
     shares: Mutex<Shares>,
-    /// The `Fetch`es that wait until less is to be sent. The receiving thread uses them.
-    deferred: Mutex<VecDeque<(u64, Fetch)>>,
-    /// True if there may be some.
-    has_deferred: AtomicBool,
+    receiving: Receiving,
+    pauses: Pauses,
     end: OnceLock<LinkEnd>,
-    /// Held by the thread that receives; memory for it.
-    lead: Mutex<Vec<u8>>,
-    /// How often a thread began to lead. Written by the leader.
-    led: AtomicU64,
-    /// Guards nothing; for the threads that wait without leading.
-    followers: Mutex<()>,
-    follower_count: AtomicUsize,
-    changed: Condvar,
-    /// True if a thread or a task waits until less is to be sent.
-    has_paused: AtomicBool,
-    /// The tasks that do.
-    paused: Mutex<Vec<Task>>,
     limits: Limits,
     /// The bytes that the server's [`Unsent`] has counted for this link.
     unsent_bytes: AtomicUsize,
-    /// Wakes the leading thread, where there is no loop.
-    poke: Option<Waker>,
     /// True if the peer has failed to read this side's memory directly, as some systems forbid it.
     peer_cannot_read: AtomicBool,
-    /// The same of this side.
+    /// True if this side has failed to read the peer's memory directly.
     pub(crate) cannot_read_peer: AtomicBool,
 }
 
-/// What differs between the links of clients and of servers.
+/// The differences between the links of clients and of servers.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// True if the other end is a client. A client does not push.
@@ -110,7 +93,7 @@ pub struct Limits {
     pub spin: Duration,
     /// The link ends if more waits to be sent.
     pub backlog_bytes: usize,
-    /// What waits on all links of a server.
+    /// The bytes that wait on all links of a server.
     pub unsent: Option<Arc<Unsent>>,
 }
 
@@ -129,33 +112,6 @@ impl Limits {
         let backlog_bytes = answers.saturating_add(pushes).saturating_add(2 * BACKLOG_BYTES_MAX);
         Self { serves: true, has_loop: threads > 0, spin, backlog_bytes, unsent: Some(unsent) }
     }
-}
-
-/// Memory that the peer may access, or an operation that it ends, or both.
-#[derive(Debug, Default)]
-struct Exposed {
-    area: Option<Arc<Area>>,
-    /// The path's mark that stands for it.
-    mark: Option<usize>,
-    /// The bytes that have yet to arrive, for the target of a `Fetch`.
-    missing_bytes: u64,
-    /// The waiting thread is woken when no more than this many are missing.
-    wake_bytes: u64,
-    /// How the operation ended: 0 is success.
-    ended: Option<u8>,
-    /// The task that waits for the operation.
-    task: Option<Task>,
-    /// True if it is memory in a result, which the peer has until it releases it or the link ends.
-    is_in_result: bool,
-    /// True if it is memory of an argument, which comes back when the peer releases it.
-    is_argument: bool,
-}
-
-/// Memory of this side that the peer maps.
-#[derive(Debug, Default)]
-struct Shares {
-    known: Vec<(Weak<Allocated>, u64)>,
-    last_number: u64,
 }
 
 /// The status of an `Ack`: the memory was taken back.
@@ -178,28 +134,17 @@ fn status_of(refusal: Refusal) -> u8 {
 impl Link {
     /// Uses a path. `upper` gets the frames that are not about memory.
     pub fn new(path: Box<dyn Path>, upper: Box<dyn Upper>, limits: Limits) -> Arc<Self> {
-        // Without a descriptor to spare, a thread that needs the leader's help waits for longer.
-        let poke = if limits.has_loop { None } else { Waker::new().ok() };
         Arc::new(Self {
             path,
             origin: Origin::here(),
             upper,
-            exposed: Mutex::default(),
-            exposed_count: AtomicUsize::new(0),
+            exposed: Exposed::default(),
             shares: Mutex::default(),
-            deferred: Mutex::default(),
-            has_deferred: AtomicBool::new(false),
+            receiving: Receiving::new(limits.has_loop),
+            pauses: Pauses::default(),
             end: OnceLock::new(),
-            lead: Mutex::default(),
-            led: AtomicU64::new(0),
-            followers: Mutex::default(),
-            follower_count: AtomicUsize::new(0),
-            changed: Condvar::new(),
-            has_paused: AtomicBool::new(false),
-            paused: Mutex::default(),
             limits,
             unsent_bytes: AtomicUsize::new(0),
-            poke,
             peer_cannot_read: AtomicBool::new(false),
             cannot_read_peer: AtomicBool::new(false),
         })
@@ -207,10 +152,10 @@ impl Link {
 
     /// Waits until no thread handles frames. After the end of the link, none does so again.
     pub fn wait_for_step(&self) {
-        drop(lock(&self.lead));
+        drop(self.receiving.take());
     }
 
-    /// What carries the frames.
+    /// The carrier of the frames.
     #[inline]
     pub fn path(&self) -> &dyn Path {
         &*self.path
@@ -249,10 +194,10 @@ impl Link {
             self.upper.ended(end);
             self.count_unsent();
             self.withdraw_results();
-            self.tell_followers();
-            let tasks: Vec<_> = lock(&self.exposed).values().filter_map(|exposed| exposed.task.take()).collect();
+            self.wake_waiting();
+            let tasks: Vec<_> = self.exposed.table().values().filter_map(|entry| entry.task.take()).collect();
             tasks.into_iter().for_each(Task::wake);
-            self.wake_paused();
+            self.pauses.wake();
         }
     }
 
@@ -269,7 +214,7 @@ impl Link {
         // What arrived before a failure is still to be received, so the link does not end here.
         self.path.send(head, body)?;
         self.count_unsent();
-        if self.poke.is_some() && self.path.backlog_bytes() > 0 {
+        if self.receiving.poke.is_some() && self.path.backlog_bytes() > 0 {
             self.poke_leader();
         }
         Ok(())
@@ -294,13 +239,12 @@ impl Link {
                 fault = self.handle(head, body).err();
             }
         });
-        if self.has_deferred.load(Ordering::Relaxed) && fault.is_none() {
+        if self.pauses.has_deferred() && fault.is_none() {
             fault = self.serve_deferred().err();
         }
-        if self.has_paused.load(Ordering::Relaxed) && !self.is_full() {
-            self.has_paused.store(false, Ordering::Relaxed);
-            self.tell_followers();
-            self.wake_paused();
+        if self.pauses.has_waiting() && !self.is_full() {
+            self.pauses.wake();
+            self.wake_waiting();
         }
         self.count_unsent();
         let failure = match (fault, received) {
@@ -314,21 +258,14 @@ impl Link {
     /// Returns whether a transfer may go on: little waits to be sent. Otherwise
     /// [`step`](Self::step) wakes the waiting threads as soon as it may.
     pub(crate) fn may_go_on(&self) -> bool {
-        self.has_paused.store(true, Ordering::Relaxed);
-        // SYNC: either this look finds what the step has sent, or the step's finds the flag.
-        std::sync::atomic::fence(Ordering::SeqCst);
+        self.pauses.begin();
         !self.is_full()
-    }
-
-    fn wake_paused(&self) {
-        let tasks = std::mem::take(&mut *lock(&self.paused));
-        tasks.into_iter().for_each(Task::wake);
     }
 
     /// Waits in a task until a transfer may go on.
     fn room(&self) -> impl Future<Output = Result<(), LinkEnd>> {
         poll_fn(|context| {
-            lock(&self.paused).push(context.waker().clone());
+            self.pauses.add(context.waker().clone());
             match self.end.get() {
                 Some(end) => Poll::Ready(Err(end.clone())),
                 None if self.may_go_on() => Poll::Ready(Ok(())),
@@ -402,35 +339,28 @@ impl Link {
     }
 
     /// Exposes memory to the peer. Returns its number, and whether the peer may read it directly.
-    pub fn expose(self: &Arc<Self>, area: Arc<Area>) -> (u64, bool) {
+    pub(crate) fn expose(self: &Arc<Self>, area: Arc<Area>) -> (u64, bool) {
         let may_be_revoked = area.is_lent();
-        self.expose_as(Exposed::default(), area, may_be_revoked)
+        self.expose_as(Entry::default(), area, may_be_revoked)
     }
 
     /// Exposes memory of an argument, until the call ends or the peer releases it.
     pub(crate) fn expose_argument(self: &Arc<Self>, area: Arc<Area>) -> (u64, bool) {
         let may_be_revoked = area.is_lent();
-        self.expose_as(Exposed { is_argument: true, ..Exposed::default() }, area, may_be_revoked)
+        self.expose_as(Entry { is_argument: true, ..Entry::default() }, area, may_be_revoked)
     }
 
     /// The peer needs memory no longer.
     fn released(&self, number: u64) {
-        let is_argument = lock(&self.exposed).get(number).is_some_and(|exposed| exposed.is_argument);
-        if let Some(area) = self.withdraw(number).filter(|_| is_argument) {
+        let is_argument = self.exposed.with(number, |entry| Some(entry.is_argument));
+        if let Some(area) = self.withdraw(number).filter(|_| is_argument == Some(true)) {
             area.come_back();
         }
     }
 
-    fn expose_as(self: &Arc<Self>, exposed: Exposed, area: Arc<Area>, may_be_revoked: bool) -> (u64, bool) {
-        let exposed = Exposed { area: Some(area.clone()), ..exposed };
-        let mut table = lock(&self.exposed);
-        let number = table.insert(exposed);
-        self.exposed_count.store(table.len(), Ordering::Relaxed);
-        let is_marked = self.path.direct().is_some_and(|direct| direct.set_mark(index(number), number));
-        if let Some(exposed) = table.get(number) {
-            exposed.mark = is_marked.then_some(index(number));
-        }
-        drop(table);
+    fn expose_as(self: &Arc<Self>, entry: Entry, area: Arc<Area>, may_be_revoked: bool) -> (u64, bool) {
+        let entry = Entry { area: Some(area.clone()), ..entry };
+        let (number, is_marked) = self.exposed.add(&*self.path, entry);
         if is_marked && may_be_revoked {
             // A peer that reads the memory directly must find out before the memory changes.
             let link = Arc::downgrade(self);
@@ -442,18 +372,12 @@ impl Link {
     /// Ends the exposure of memory. The peer no longer finds it. The memory itself is free once its
     /// [`Area`] is dropped or revoked.
     pub fn withdraw(&self, number: u64) -> Option<Arc<Area>> {
-        let mut table = lock(&self.exposed);
-        let exposed = table.remove(number)?;
-        self.exposed_count.store(table.len(), Ordering::Relaxed);
-        if let (Some(direct), Some(mark)) = (self.path.direct(), exposed.mark) {
-            direct.clear_mark(mark);
-        }
-        exposed.area
+        self.exposed.remove(&*self.path, number)
     }
 
     /// Exposes memory that the peer has until it releases it, or until the link ends.
-    pub fn expose_in_result(self: &Arc<Self>, area: Arc<Area>) -> (u64, bool) {
-        let exposed = self.expose_as(Exposed { is_in_result: true, ..Exposed::default() }, area, true);
+    pub(crate) fn expose_in_result(self: &Arc<Self>, area: Arc<Area>) -> (u64, bool) {
+        let exposed = self.expose_as(Entry { is_in_result: true, ..Entry::default() }, area, true);
         if self.end.get().is_some() {
             self.withdraw_results();
         }
@@ -461,7 +385,7 @@ impl Link {
     }
 
     fn withdraw_results(&self) {
-        let numbers = lock(&self.exposed).numbers(|exposed| exposed.is_in_result);
+        let numbers = self.exposed.table().numbers(|entry| entry.is_in_result);
         for number in numbers {
             self.withdraw(number);
         }
@@ -476,60 +400,34 @@ impl Link {
             (None, Some(rdma)) => rdma.share(&**self, number, memory),
             (None, None) => false,
         };
-        let mut shares = lock(&self.shares);
-        // The address of memory that is gone is not used again while it is listed.
-        if let Some((_, number)) = shares.known.iter().find(|(known, _)| known.as_ptr() == Arc::as_ptr(memory)) {
-            return Some(*number);
+        let (number, is_new) = lock(&self.shares).number(memory, share)?;
+        if is_new {
+            let sharer: Weak<Self> = Arc::downgrade(self);
+            memory.is_shared(sharer, number);
         }
-        let number = shares.last_number + 1;
-        if shares.known.len() >= SHARED_MAX || !share(number) {
-            return None;
-        }
-        shares.last_number = number;
-        shares.known.push((Arc::downgrade(memory), number));
-        let sharer: Weak<Self> = Arc::downgrade(self);
-        memory.is_shared(sharer, number);
         Some(number)
     }
 
     /// The number of exposed areas and operations.
     pub fn exposed_count(&self) -> usize {
-        self.exposed_count.load(Ordering::Relaxed)
-    }
-
-    fn area(&self, number: u64) -> Result<Arc<Area>, Refusal> {
-        lock(&self.exposed).get(number).and_then(|exposed| exposed.area.clone()).ok_or(Refusal::Gone)
+        self.exposed.count()
     }
 
     fn data_arrived(self: &Arc<Self>, head: Head, body: &[u8]) {
-        let area = self.area(head.id);
+        let area = self.exposed.area(head.id);
         if let Some(memory) = passed_on(&area) {
             let write = Request::Write { offset: head.value, bytes: body.to_vec() };
             return memory.accept(self.clone(), head.id, write);
         }
         let done = area.and_then(|area| area.copy_in(head.value, body));
-        let mut table = lock(&self.exposed);
-        let Some(exposed) = table.get(head.id) else { return };
-        match done {
-            Ok(()) => {
-                exposed.missing_bytes = exposed.missing_bytes.saturating_sub(body.len() as u64);
-                if exposed.missing_bytes == 0 {
-                    exposed.ended.get_or_insert(0);
-                } else if exposed.missing_bytes > exposed.wake_bytes {
-                    return;
-                }
-            }
-            Err(refusal) => exposed.ended = Some(status_of(refusal)),
-        }
-        let task = exposed.task.take();
-        drop(table);
+        let Some(task) = self.exposed.arrived(head.id, body.len() as u64, done) else { return };
         task.into_iter().for_each(Task::wake);
-        self.tell_followers();
+        self.wake_waiting();
         transfer::let_others_run(head.value.saturating_add(body.len() as u64));
     }
 
     fn settle(self: &Arc<Self>, head: Head) -> Result<(), LinkEnd> {
-        let area = self.area(head.value);
+        let area = self.exposed.area(head.value);
         if let Some(memory) = passed_on(&area) {
             memory.accept(self.clone(), head.value, Request::Settle { operation: head.id });
             return Ok(());
@@ -542,50 +440,30 @@ impl Link {
         self.acknowledge(head.id, area.and_then(look).map_err(status_of))
     }
 
-    /// Ends an operation of the peer.
-    fn acknowledge(&self, operation: u64, done: Result<(), u8>) -> Result<(), LinkEnd> {
-        self.send(Head::new(Kind::Ack, operation).with_status(done.err().unwrap_or(0)), &[])
-    }
-
     fn operation_ended(&self, number: u64, status: u8) {
-        let task = lock(&self.exposed).get(number).and_then(|exposed| {
-            exposed.ended = Some(status);
-            exposed.task.take()
-        });
-        task.into_iter().for_each(Task::wake);
-        self.tell_followers();
+        self.exposed.ended(number, status).into_iter().for_each(Task::wake);
+        self.wake_waiting();
     }
 
     /// Serves a `Fetch`, or defers it while much waits to be sent.
     fn accept_fetch(self: &Arc<Self>, number: u64, fetch: Fetch) -> Result<(), LinkEnd> {
-        let mut deferred = lock(&self.deferred);
-        if deferred.is_empty() && !self.is_full() {
-            drop(deferred);
+        if !self.pauses.has_deferred() && !self.is_full() {
             return self.serve_fetch(number, &fetch);
         }
-        if deferred.len() < DEFERRED_MAX {
-            deferred.push_back((number, fetch));
-            self.has_deferred.store(true, Ordering::Relaxed);
-            return Ok(());
-        }
-        drop(deferred);
-        self.acknowledge(fetch.into, Err(CROWDED))
+        if self.pauses.defer(number, fetch) { Ok(()) } else { self.acknowledge(fetch.into, Err(CROWDED)) }
     }
 
     /// Serves what was deferred, as far as there is room.
     fn serve_deferred(self: &Arc<Self>) -> Result<(), LinkEnd> {
         while !self.is_full() {
-            let Some((number, fetch)) = lock(&self.deferred).pop_front() else {
-                self.has_deferred.store(false, Ordering::Relaxed);
-                break;
-            };
+            let Some((number, fetch)) = self.pauses.next() else { break };
             self.serve_fetch(number, &fetch)?;
         }
         Ok(())
     }
 
     fn serve_fetch(self: &Arc<Self>, number: u64, fetch: &Fetch) -> Result<(), LinkEnd> {
-        let area = self.area(number);
+        let area = self.exposed.area(number);
         if let Some(memory) = passed_on(&area) {
             memory.accept(self.clone(), number, Request::Fetch(*fetch));
             return Ok(());
@@ -618,7 +496,7 @@ impl Link {
     }
 
     fn serve_take(self: &Arc<Self>, head: Head, take: Take) -> Result<(), LinkEnd> {
-        let area = self.area(head.id);
+        let area = self.exposed.area(head.id);
         if let Some(memory) = passed_on(&area) {
             memory.accept(self.clone(), head.id, Request::Take { offset: head.value, take });
             return Ok(());
@@ -667,15 +545,7 @@ impl Drop for Link {
         if self.is_forked() {
             return;
         }
-        for exposed in lock(&self.exposed).drain() {
-            // The memory may be free after this.
-            if let (Some(direct), Some(mark)) = (self.path.direct(), exposed.mark) {
-                direct.clear_mark(mark);
-            }
-            if let Some(area) = exposed.area {
-                area.revoke();
-            }
-        }
+        self.exposed.revoke_all(&*self.path);
         self.path.close();
         // A thread may have sent something while another one has ended the link.
         if let Some(unsent) = &self.limits.unsent {
@@ -686,7 +556,7 @@ impl Drop for Link {
 
 impl Sharer for Link {
     fn forget(&self, number: u64) {
-        lock(&self.shares).known.retain(|(_, known)| *known != number);
+        lock(&self.shares).forget(number);
         // A link that has ended has unmapped it.
         let _ = self.send(Head::new(Kind::Forget, number), &[]);
     }
@@ -700,15 +570,7 @@ impl Frames for Link {
 
 impl Asker for Link {
     fn is_exposed(&self, number: u64) -> bool {
-        lock(&self.exposed).get(number).is_some()
-    }
-
-    fn acknowledge(&self, operation: u64, done: Result<(), u8>) -> Result<(), LinkEnd> {
-        self.acknowledge(operation, done)
-    }
-
-    fn send(&self, head: Head, body: &[&[u8]]) -> Result<(), LinkEnd> {
-        self.send(head, body)
+        self.exposed.with(number, |_| Some(())).is_some()
     }
 
     fn wait_for_room(self: Arc<Self>, patience: &Patience) -> Result<(), WaitEnd> {
@@ -735,24 +597,5 @@ impl WaitedOn for Link {
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Link").field("path", &self.path).field("end", &self.end).finish_non_exhaustive()
-    }
-}
-
-impl Link {
-    /// Wakes the leading thread, so that it looks whether it can send, and at its flags.
-    pub fn poke_leader(&self) {
-        if let Some(poke) = &self.poke {
-            poke.wake();
-        }
-    }
-
-    fn tell_followers(&self) {
-        // SYNC: a follower counts itself under the lock before it looks; either this load sees the
-        // count, or the follower's look sees what was changed before the call.
-        std::sync::atomic::fence(Ordering::SeqCst);
-        if self.follower_count.load(Ordering::Relaxed) > 0 {
-            drop(lock(&self.followers));
-            self.changed.notify_all();
-        }
     }
 }

@@ -35,7 +35,7 @@ use crate::remote::Remote;
 /// that both sides write at the same time are a mixture of both.
 ///
 /// *Lifetime.* A clone is another handle of the same memory. It is free when all handles and all
-/// calls that use it have ended. Peers are told then, and unmap it.
+/// calls that use it have ended. Peers learn of that, and unmap it.
 ///
 /// *Cost.* Creating it takes about 0.3 ms a MiB, for its pages are reserved at once. To pass it on
 /// for the first time takes each side some system calls and 10 to 50 µs. A connection keeps at most
@@ -140,7 +140,7 @@ impl Memory {
     /// Allocates memory that peers map only for reading. The system keeps them from writing it.
     ///
     /// # Errors
-    /// Those of [`new`](Self::new).
+    /// [`ShmError`] if the system gives no memory.
     pub fn new_read_only(bytes: usize) -> Result<Self, ShmError> {
         Self::allocate(bytes, true)
     }

@@ -57,7 +57,7 @@ impl LinkEnd {
     }
 }
 
-/// What sends frames for memory that this side has of its peer.
+/// A sender of frames for memory that this side has of its peer.
 pub(crate) trait Frames: Send + Sync + fmt::Debug {
     /// Sends a frame, as [`Path::send`] does.
     ///

@@ -51,13 +51,13 @@ pub enum WaitEnd {
     Link(LinkEnd),
 }
 
-/// What threads wait on until their calls are cancelled, among other things.
+/// A thing that threads wait for until their calls are cancelled, among others.
 pub(crate) trait WaitedOn: Send + Sync + fmt::Debug {
     /// Wakes the threads, so that they look at their flags.
     fn wake_all(&self);
 }
 
-/// Whether a call was cancelled, and where its handler waits.
+/// The cancelled state of a call, and the places where its handler waits.
 #[derive(Debug, Default)]
 pub struct Cancellation {
     is_set: AtomicBool,
@@ -121,7 +121,7 @@ pub enum End {
 thread_local! {
     /// That of the call that this thread handles.
     static END: Cell<Option<End>> = const { Cell::new(None) };
-    /// Whether that call was cancelled.
+    /// The cancelled state of that call.
     static CANCELLATION: RefCell<Option<Arc<Cancellation>>> = const { RefCell::new(None) };
 }
 

@@ -239,7 +239,7 @@ fn send(asker: &Arc<dyn Asker>, relay: &Relay, fetch: &Fetch, found: &[u8], may_
     let pieces = found.chunks(PIECE_BYTES).zip((0..).step_by(PIECE_BYTES));
     pieces.into_iter().try_for_each(|(piece, at)| {
         let head = Head::new(Kind::Data, fetch.into).with_value(fetch.into_offset.wrapping_add(at));
-        asker.send(head, &[piece])
+        asker.send_frame(head, &[piece])
     })
 }
 

@@ -181,7 +181,7 @@ impl Drop for Remote {
     }
 }
 
-/// What travels in place of memory.
+/// The description that travels in place of memory.
 #[derive(Clone, Debug, PartialEq, Eq, Wire)]
 #[wire(crate = "farside_wire")]
 pub struct Description {
@@ -345,7 +345,7 @@ pub async fn pull_described_async(
 }
 
 /// Memory for a size that the peer claims.
-pub fn room_for(bytes: u64) -> Result<Vec<u8>, TransferError> {
+pub(crate) fn room_for(bytes: u64) -> Result<Vec<u8>, TransferError> {
     let mut room = Vec::new();
     let length = usize::try_from(bytes).map_err(|_| TransferError::NoMemory { bytes })?;
     room.try_reserve_exact(length).map_err(|_| TransferError::NoMemory { bytes })?;

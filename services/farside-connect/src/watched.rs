@@ -12,7 +12,7 @@ use tokio::io::{Interest, Ready};
 pub struct Watched(AsyncFd<OwnedFd>);
 
 impl Watched {
-    /// Watches a copy of a descriptor, to be told of `interest`.
+    /// Watches a copy of a descriptor for `interest`.
     ///
     /// # Errors
     /// The system's error.

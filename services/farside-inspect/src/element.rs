@@ -23,9 +23,9 @@ pub enum ElementType {
     F64,
     /// A complex number: real and imaginary part, each an `f32`.
     C64,
-    /// The same of two `f64`.
+    /// A complex number of two `f64`.
     C128,
-    /// A struct of this size in bytes. Its [fields](Field) are said beside it.
+    /// A struct of this size in bytes. Its [fields](Field) are described apart.
     Struct(u32),
 }
 
@@ -207,7 +207,7 @@ pub trait Element: NoUninit + CheckedBitPattern + Zeroable + Send + Sync + 'stat
     fn bytes_mut(elements: &mut [Self]) -> Option<&mut [u8]>;
 }
 
-/// What `#[derive(Element)]` uses.
+/// The names that `#[derive(Element)]` uses.
 #[doc(hidden)]
 pub(crate) mod derived {
     use super::{Element, ElementType, Field, Pod};

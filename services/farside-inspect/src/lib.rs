@@ -98,6 +98,6 @@ pub use names::JobId;
 pub use network::{TokenError, create_token_file, first_secret};
 pub use protocol::{About, Kind, Refused, Role};
 pub use target::{
-    Expose, ExposeError, Exposed, Gauge, LauncherDoor, LockedHere, Memory, OwnMemory, Parameter, PublishError, Shown,
-    Standalone, View, ViewBuilder,
+    Expose, ExposeError, Exposed, LauncherDoor, LockedHere, Memory, Number, OwnMemory, PublishError, Shown, Standalone,
+    View, ViewBuilder,
 };

@@ -16,7 +16,7 @@ use farside_sys::process::user_id;
 pub(crate) const JOB: &str = "FARSIDE_JOB";
 
 const PREFIX: &str = "farside-rpc/inspect/";
-/// What the launcher has in the place of the number of a process.
+/// The name of the launcher in the place of the number of a process.
 const OF_LAUNCHER: &str = "launcher";
 /// The variable in which Farside's launcher gives its children its number in the system.
 const LAUNCHER: &str = "FARSIDE_LAUNCHER";

@@ -123,7 +123,7 @@ pub(crate) fn known(tokens: &[Token]) -> Tokens {
     })
 }
 
-/// What proves a token.
+/// The secret that proves a token.
 pub fn credentials(Token { right, secret }: &Token) -> Credentials {
     Credentials::token(right, secret)
 }

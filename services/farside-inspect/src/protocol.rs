@@ -1,4 +1,4 @@
-//! What travels between a door and its clients: the service [`Door`] and its types.
+//! The messages between a door and its clients: the service [`Door`] and its types.
 
 use farside_rpc::bulk::{Bulk, Read};
 use farside_rpc::wire::check::MessageKind;
@@ -74,7 +74,7 @@ pub struct Listen {
     pub tokens: Vec<Token>,
 }
 
-/// What an area is.
+/// The role of an area.
 #[derive(Clone, Copy, Debug, PartialEq, Wire)]
 #[wire(crate = "farside_rpc")]
 pub enum Role {
@@ -132,7 +132,7 @@ pub struct Part {
     pub name: String,
     /// The worker.
     pub worker: u32,
-    /// What the area is.
+    /// The role of the area.
     pub role: Role,
     /// How it is best drawn.
     pub kind: Kind,
@@ -249,7 +249,7 @@ pub struct Stayed {
     pub steps: Option<(u64, u64)>,
 }
 
-/// What a reader holds in a process.
+/// A hold or lock of a reader in a process.
 #[derive(Clone, Debug, PartialEq, Eq, Wire)]
 #[wire(crate = "farside_rpc")]
 pub struct HeldThing {
@@ -308,7 +308,7 @@ pub enum Refused {
     Role {
         /// The name of the area.
         name: String,
-        /// What it would have to be.
+        /// The role that it would need.
         wanted: String,
     },
     /// The program lets no one write the area.
@@ -332,7 +332,7 @@ pub enum Refused {
     /// Another reader holds the job or has locked the area.
     #[error("another reader holds {what}: try again when it has ended")]
     Held {
-        /// What it holds.
+        /// The job or the area.
         what: String,
     },
     /// The hold or lock has ended.
@@ -427,7 +427,7 @@ pub trait Door {
     fn newest(&self, cx: &Call) -> Result<Option<u64>, Never>;
     /// Asks a probe.
     async fn ask(&self, cx: &Call, name: String, worker: u32, question: String) -> Result<Vec<u8>, Refused>;
-    /// What the workers of the process are doing. Watches them for some milliseconds.
+    /// Returns the activity of the workers. Watches them for some milliseconds.
     fn workers(&self, cx: &Call, watch_ms: u32) -> Result<WorkersNow, Refused>;
     /// Traces the workers for some milliseconds: 0 ends the trace of this number.
     fn trace(&self, cx: &Call, session: u32, time_ms: u32, sends: bool) -> Result<(), Refused>;

@@ -6,7 +6,6 @@ mod atomics;
 mod conductor;
 mod door;
 mod error;
-mod functions;
 mod handlers;
 mod holds;
 mod host;
@@ -14,8 +13,8 @@ mod launcher;
 mod lease;
 mod locked;
 mod memory;
+mod named;
 mod network;
-mod numbers;
 mod questions;
 mod setting;
 mod shared;
@@ -31,19 +30,19 @@ use std::path::Path;
 use farside::{Error, Worker};
 
 pub use self::error::{ExposeError, PublishError};
-pub use self::functions::Shown;
 use self::handlers::Neighborhood;
 use self::host::Host;
 pub use self::launcher::LauncherDoor;
 pub use self::memory::{Exposed, LockedHere, Memory};
-pub use self::numbers::{Gauge, Parameter};
+pub use self::named::{Number, Shown};
+use self::questions::Function;
 pub use self::simulated::SimulatedWorker;
 pub use self::standalone::{OwnMemory, Standalone};
 pub use self::view::{View, ViewBuilder};
 use crate::element::Element;
-use crate::protocol::{Kind, Part, Role};
+use crate::protocol::Kind;
 
-/// What a worker can show to programs outside of the job, and take in from them.
+/// The areas and values that a worker shows to programs outside of the job, and takes in from them.
 ///
 /// The first area of a process opens the process's *door*: three threads that sleep until a reader
 /// asks. The first reader has all processes of the job open theirs. Only programs of the same user
@@ -111,13 +110,14 @@ pub trait Expose {
     ///
     /// # Errors
     /// [`ExposeError`].
-    fn parameter(&self, name: &str, default: f64, bounds: RangeInclusive<f64>) -> Result<Parameter, ExposeError>;
+    fn parameter(&self, name: &str, default: f64, bounds: RangeInclusive<f64>) -> Result<Number, ExposeError>;
 
-    /// Shows a number that the program sets.
+    /// Shows a number that the program sets. If several workers show one under this name, readers
+    /// see a place for each of them, by worker.
     ///
     /// # Errors
     /// [`ExposeError`].
-    fn gauge(&self, name: &str) -> Result<Gauge, ExposeError>;
+    fn gauge(&self, name: &str) -> Result<Number, ExposeError>;
 
     /// Lets readers start something. Workers that publish steps run it at the same step, between
     /// two publications, and may wait and use collectives in it if all of them have the action.
@@ -180,12 +180,12 @@ impl Expose for Worker {
         Exposed::new(self, name, memory)
     }
 
-    fn parameter(&self, name: &str, default: f64, bounds: RangeInclusive<f64>) -> Result<Parameter, ExposeError> {
-        Parameter::show(Host::Worker(self), view::described(Host::Worker(self), name, Role::Gauge)?, default, bounds)
+    fn parameter(&self, name: &str, default: f64, bounds: RangeInclusive<f64>) -> Result<Number, ExposeError> {
+        Number::parameter(Host::Worker(self), name, default, bounds)
     }
 
-    fn gauge(&self, name: &str) -> Result<Gauge, ExposeError> {
-        Gauge::show(Host::Worker(self), view::described(Host::Worker(self), name, Role::Gauge)?)
+    fn gauge(&self, name: &str) -> Result<Number, ExposeError> {
+        Number::gauge(Host::Worker(self), name)
     }
 
     fn action(
@@ -193,7 +193,7 @@ impl Expose for Worker {
         name: &str,
         action: impl FnMut(&Worker) -> Result<(), Error> + 'static,
     ) -> Result<Shown, ExposeError> {
-        functions::show_action(self, view::described(Host::Worker(self), name, Role::Action)?, action)
+        Shown::of(self, name, Kind::Plain, Function::action(action))
     }
 
     fn probe(
@@ -202,8 +202,7 @@ impl Expose for Worker {
         kind: Kind,
         probe: impl FnMut(&Worker, &str) -> Vec<u8> + 'static,
     ) -> Result<Shown, ExposeError> {
-        let part = Part { kind, ..view::described(Host::Worker(self), name, Role::Probe)? };
-        functions::show_probe(self, part, probe)
+        Shown::of(self, name, kind, Function::probe(probe))
     }
 
     fn open_door(&self) -> Result<(), ExposeError> {

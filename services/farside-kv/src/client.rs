@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use crc32fast::Hasher;
 use farside_rpc::bulk::{Bulk, Memory, MemoryError, Read as Pull, Write as Push, scope};
-use farside_rpc::{ConnectError, Credentials, Pending};
+use farside_rpc::{ConnectError, Credentials, Pending, Wire};
 
 use crate::error::{ClientError, KvError};
-use crate::service::{Entry, KvClient, PAGE_ENTRIES_MAX, Page, Stat};
+use crate::service::{Entry, KvClient, PAGE_ENTRIES_MAX, Page, Part, Stat};
 
 /// A long value is moved by calls of this size.
 const PART_BYTES: usize = 4 << 20;
-/// What is copied at once between a part and what reads or writes it: it stays in a cache.
+/// The bytes that are copied at once between a part and its reader or writer: they stay in a cache.
 const COPY_BYTES: usize = 256 << 10;
 /// The calls that are under way at once.
 const WINDOW: usize = 2;
@@ -84,7 +84,7 @@ impl Client {
         &self.kv
     }
 
-    /// What is known of a value.
+    /// The facts about a value.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -190,8 +190,7 @@ impl Client {
     /// deadline it may have the new one, or get it a moment later.
     pub fn put(&self, key: &str, value: &[u8]) -> Result<Stat, ClientError> {
         let kv = self.kv.deadline(self.time_for(value.len() as u64));
-        let stat = scope(|scope| kv.put(key.into(), scope.lend(value))?.wait())?;
-        if stat.crc32 == crc32fast::hash(value) { Ok(stat) } else { Err(damaged(key)) }
+        Ok(scope(|scope| kv.put(key.into(), Part::whole(value), scope.lend(value))?.wait())?)
     }
 
     /// Stores what a reader has, in parts of 4 MiB, until its end. `progress` hears how many bytes
@@ -210,55 +209,56 @@ impl Client {
         }
         let mut from = start.as_slice().chain(from);
         let (mut parts, mut crc) = (Parts::new(PART_BYTES)?, Hasher::new());
-        let number = self.kv.begin(key.into())?.wait()?;
-        let kv = self.kv.deadline(self.time_for(PART_BYTES as u64));
-        let (mut offset, mut index) = (0, 0);
+        let empty = |kv: &KvClient, version, offset, crc32| {
+            kv.put(key.into(), Part { version, offset, crc32 }, Vec::new().into())?.wait()
+        };
+        let version = empty(&self.kv, 0, 0, None)?.version;
         let mut send = || {
-            let mut bytes = parts.fill(0, &mut from, &mut crc)?;
-            while bytes > 0 {
+            let (mut offset, mut bytes) = (0, parts.fill(0, &mut from, &mut crc)?);
+            for index in 0.. {
+                let is_last = bytes < PART_BYTES;
+                let part = Part { version, offset, crc32: is_last.then(|| crc.clone().finalize()) };
+                // In the end, the store writes to the disk what its system has kept in memory.
+                let kv = self.kv.deadline(self.time_for(if is_last { offset } else { 0 } + PART_BYTES as u64));
+                let sent = kv.put(key.into(), part, parts.to_read(index, bytes)?)?;
+                offset += bytes as u64;
                 // The next part is read while the store takes this one.
-                let sent = kv.append(number, offset, parts.to_read(index, bytes)?)?;
-                let mut next = 0;
-                meanwhile(sent, || {
-                    next = parts.fill(index + 1, &mut from, &mut crc)?;
+                let stat = meanwhile(sent, || {
+                    bytes = if is_last { 0 } else { parts.fill(index + 1, &mut from, &mut crc)? };
                     Ok(())
                 })?;
-                offset += bytes as u64;
                 progress(offset);
-                (bytes, index) = (next, index + 1);
+                if is_last {
+                    return Ok(stat);
+                }
             }
-            Ok(())
+            unreachable!("the last part returns")
         };
         // A reader may pause. The store hears that its client is there.
         let (ended, end) = mpsc::channel::<()>();
-        let sent: Result<(), ClientError> = thread::scope(|threads| {
+        let sent: Result<Stat, ClientError> = thread::scope(|threads| {
             threads.spawn(move || {
                 let kv = self.kv.deadline(5 * SIGN_OF_LIFE);
                 while end.recv_timeout(SIGN_OF_LIFE) == Err(RecvTimeoutError::Timeout) {
                     // The next part finds out what is wrong.
-                    let _ = kv.keep(number).map(Pending::wait);
+                    let _ = empty(&kv, version, 0, None);
                 }
             });
             // The other thread ends with this, also if the reader panics.
             let _ended = ended;
             send()
         });
-        if let Err(error) = sent {
-            if let ClientError::Stream(_) = error {
-                // Where a call has failed, the store has removed the parts, or will.
-                let _ = self.kv.discard(number).map(Pending::wait);
-            }
-            return Err(error);
+        if let Err(ClientError::Stream(_)) = sent {
+            // Where a call has failed, the store has removed the parts, or will.
+            let _ = empty(&self.kv, version, u64::MAX, Some(0));
         }
-        // The store writes to the disk what its system has kept in memory.
-        let kv = self.kv.deadline(self.time_for(offset));
-        Ok(kv.finish(number, crc.finalize())?.wait()?)
+        sent
     }
 
     /// Stores a file. `progress` hears how many bytes were sent, of how many.
     ///
     /// # Errors
-    /// Those of [`put_from`](Self::put_from).
+    /// [`ClientError`], as for [`put`](Self::put); `File` if the file cannot be read.
     pub fn put_file(
         &self,
         key: &str,
@@ -459,12 +459,15 @@ fn not_ours(error: MemoryError) -> ClientError {
 }
 
 /// Works while a thread waits for a call. A call for which nothing waits makes no progress.
-fn meanwhile(call: Pending<(), KvError>, work: impl FnOnce() -> Result<(), ClientError>) -> Result<(), ClientError> {
+fn meanwhile<T: Wire>(
+    call: Pending<T, KvError>,
+    work: impl FnOnce() -> Result<(), ClientError>,
+) -> Result<T, ClientError> {
     thread::scope(|threads| {
         let called = threads.spawn(move || call.wait());
         let worked = work();
-        called.join().expect("waiting does not panic")?;
-        worked
+        let called = called.join().expect("waiting does not panic")?;
+        worked.map(|()| called)
     })
 }
 

@@ -48,7 +48,7 @@ pub enum KvError {
     Corrupt {
         /// The key.
         key: String,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
     /// There is no space for the value.
@@ -90,7 +90,7 @@ pub enum KvError {
     /// The store's folder could not be read or written.
     #[error("the store failed in {doing}: {cause}; see to its folder and disk")]
     Io {
-        /// What the store was doing.
+        /// The activity of the store.
         doing: String,
         /// The system's reason.
         cause: String,
@@ -171,7 +171,7 @@ pub enum ClientError {
     /// The call failed, or the store refused it.
     #[error(transparent)]
     Call(#[from] CallError<KvError>),
-    /// What arrived has another checksum than what was put.
+    /// The bytes that arrived have another checksum than the value that was put.
     #[error("the bytes that arrived for {key:?} have another checksum than the value: read it again")]
     Damaged {
         /// The key.

@@ -7,7 +7,7 @@ use crate::index::{Change, Index};
 use crate::lock;
 use crate::service::Stat;
 
-/// What was known of the key before.
+/// The facts about the key's earlier value.
 type Done = Result<Option<Stat>, KvError>;
 /// Where a writer finds it.
 type Slot = Arc<Mutex<Option<Done>>>;

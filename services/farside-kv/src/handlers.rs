@@ -4,8 +4,7 @@ use farside_rpc::Call;
 use farside_rpc::bulk::{Bulk, Read, Write};
 
 use crate::error::KvError;
-use crate::lock;
-use crate::service::{Kv, PIECE_BYTES, Page, SMALL_BYTES_MAX, Stat};
+use crate::service::{Kv, PIECE_BYTES, Page, Part, SMALL_BYTES_MAX, Stat};
 use crate::store::{Store, read};
 
 /// The pieces that are on their way while one is written.
@@ -51,65 +50,45 @@ impl Kv for Store {
         read(&value, offset, into.bytes(), |at, part| Ok(into.push(at, part)?))
     }
 
-    fn put(&self, cx: &Call, key: String, value: Bulk<Read>) -> Result<Stat, KvError> {
+    fn put(&self, cx: &Call, key: String, part: Part, bytes: Bulk<Read>) -> Result<Stat, KvError> {
         may_write(cx)?;
-        if value.bytes() <= SMALL_BYTES_MAX {
-            return self.put_small(&key, value.pull_all()?);
-        }
-        let mut writer = self.writer(&key)?;
-        value.pipeline(PIECE_BYTES, DEPTH, |_, piece| writer.add(piece))?;
-        self.put_long(&key, writer)
-    }
-
-    fn begin(&self, cx: &Call, key: String) -> Result<u64, KvError> {
-        may_write(cx)?;
-        self.uploads.add(cx.connection(), key.clone(), self.writer(&key)?)
-    }
-
-    fn keep(&self, cx: &Call, number: u64) -> Result<(), KvError> {
-        may_write(cx)?;
-        self.uploads.find(cx.connection(), number).map(drop)
-    }
-
-    fn append(&self, cx: &Call, number: u64, offset: u64, part: Bulk<Read>) -> Result<(), KvError> {
-        may_write(cx)?;
-        let upload = self.uploads.find(cx.connection(), number)?;
-        // A thread does not wait for the part of another one.
-        let another = |_| KvError::Transfer { cause: "another part is on its way".into() };
-        let mut upload = upload.try_lock().map_err(another)?;
-        let writer = upload.writer(number)?;
-        let there = writer.bytes();
-        let appended = if there == offset && offset.is_multiple_of(PIECE_BYTES as u64) {
-            part.pipeline(PIECE_BYTES, DEPTH, |_, piece| writer.add(piece))
-        } else {
-            Err(KvError::Transfer { cause: format!("a part for byte {offset}, where byte {there} is due") })
+        let Part { version, offset, crc32 } = part;
+        let check = |found| match crc32 == Some(found) {
+            true => Ok(()),
+            false => Err(KvError::Transfer { cause: "the checksum of what arrived is wrong; put it again".into() }),
         };
-        if appended.is_err() {
-            // A part of a part may be there.
-            self.uploads.take(cx.connection(), number);
+        if version == 0 && crc32.is_some() && bytes.bytes() <= SMALL_BYTES_MAX {
+            let (value, crc32) = (bytes.pull_all()?, crc32.unwrap_or_default());
+            check(crc32fast::hash(&value))?;
+            return self.put_small(&key, value, crc32);
         }
-        // The time until the next part begins now.
-        appended.and_then(|()| self.uploads.find(cx.connection(), number).map(drop))
-    }
-
-    fn finish(&self, cx: &Call, number: u64, crc32: u32) -> Result<Stat, KvError> {
-        may_write(cx)?;
-        let upload = self.uploads.find(cx.connection(), number)?;
-        self.uploads.take(cx.connection(), number);
-        let (key, writer) = lock(&upload).end(number)?;
-        if writer.crc32() != crc32 {
-            return Err(KvError::Transfer { cause: "the checksum of what arrived is wrong; put it again".into() });
+        if version != 0 && crc32.is_none() && bytes.bytes() == 0 {
+            return self.uploads.keep(cx.connection(), version);
         }
-        if writer.bytes() <= SMALL_BYTES_MAX {
-            return Err(KvError::Transfer { cause: "a value this short is put by one call".into() });
+        let mut writer = if version == 0 { self.writer(&key)? } else { self.uploads.take(cx.connection(), version)? };
+        if version == 0 && crc32.is_none() {
+            self.uploads.add(cx.connection(), writer.version())?;
         }
+        let (there, more) = (writer.bytes(), bytes.bytes());
+        let has_size = match crc32 {
+            Some(_) => there.saturating_add(more) > SMALL_BYTES_MAX,
+            None => more.is_multiple_of(PIECE_BYTES as u64),
+        };
+        let arrived = if there == offset && has_size {
+            bytes.pipeline(PIECE_BYTES, DEPTH, |_, piece| writer.add(piece))
+        } else {
+            Err(KvError::Transfer { cause: format!("{more} bytes for byte {offset}, where byte {there} is due") })
+        };
+        if arrived.is_ok() && crc32.is_none() {
+            let stat = writer.stat();
+            self.uploads.give_back(writer);
+            return Ok(stat);
+        }
+        // The value is complete, or a part of a part may be there.
+        self.uploads.remove(writer.version());
+        arrived?;
+        check(writer.stat().crc32)?;
         self.put_long(&key, writer)
-    }
-
-    fn discard(&self, cx: &Call, number: u64) -> Result<(), KvError> {
-        may_write(cx)?;
-        self.uploads.take(cx.connection(), number);
-        Ok(())
     }
 
     fn remove(&self, cx: &Call, key: String) -> Result<Stat, KvError> {

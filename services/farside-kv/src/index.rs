@@ -169,7 +169,7 @@ impl Index {
         found.ok_or_else(|| KvError::NotFound { key: key.into() })
     }
 
-    /// What is known of a key, and its body.
+    /// The facts about a key's value, and its body.
     pub(crate) fn get(&self, key: &str, with_body: impl Fn(&Stat) -> bool) -> Result<(Stat, Option<Vec<u8>>), KvError> {
         let found = self.with(|opened| {
             let tables = opened.tables()?;

@@ -43,7 +43,7 @@ fn value(change: usize, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|index| (index * 31 + change * 7) as u8).collect()
 }
 
-/// What the store holds after this number of changes.
+/// The contents of the store after this number of changes.
 fn state_after(changes: usize) -> BTreeMap<String, Vec<u8>> {
     let mut state = BTreeMap::new();
     for (number, (key, bytes)) in CHANGES.into_iter().enumerate().take(changes) {
@@ -67,7 +67,7 @@ fn work(folder: &Path) {
     }
 }
 
-/// What a store holds. Each value is whole, or reading it fails.
+/// The contents of a store. Each value is whole, or reading it fails.
 fn state_of(store: &Store) -> BTreeMap<String, Vec<u8>> {
     let keys = store.list("", "", 100).unwrap().entries.into_iter().map(|entry| entry.key);
     keys.map(|key| (key.clone(), store.get(&key).unwrap())).collect()
@@ -82,7 +82,7 @@ impl Drop for Folder {
     }
 }
 
-/// What is under way when the process is killed is there as a whole or not at all.
+/// A change that is under way when the process is killed is there as a whole or not at all.
 #[test]
 fn what_was_acknowledged_survives_a_kill_at_every_point() {
     if let Ok(part) = std::env::var(PART) {
@@ -90,7 +90,7 @@ fn what_was_acknowledged_survives_a_kill_at_every_point() {
         POINTS_LEFT.store(point.parse().unwrap(), Ordering::Relaxed);
         return work(Path::new(folder));
     }
-    // A kill loses nothing that the system was told, so files in memory serve as well.
+    // A kill loses nothing that the system has, so files in memory serve as well.
     let memory = Some(PathBuf::from("/dev/shm")).filter(|folder| folder.is_dir());
     let folder = memory.unwrap_or_else(std::env::temp_dir).join(format!("farside-kv-kills-{}", std::process::id()));
     for point in 1.. {

@@ -49,7 +49,7 @@ use std::{io, thread};
 pub use client::Client;
 pub use error::{ClientError, KvError, OpenError};
 pub use service::{
-    Entry, KEY_BYTES_MAX, Kv, KvClient, KvServer, PAGE_ENTRIES_MAX, PIECE_BYTES, Page, SMALL_BYTES_MAX, Stat,
+    Entry, KEY_BYTES_MAX, Kv, KvClient, KvServer, PAGE_ENTRIES_MAX, PIECE_BYTES, Page, Part, SMALL_BYTES_MAX, Stat,
 };
 pub use store::Store;
 

@@ -1,4 +1,4 @@
-//! What travels: the trait [`Kv`] and its types.
+//! The messages of the store: the trait [`Kv`] and its types.
 
 use farside_rpc::bulk::{Bulk, Read, Write};
 use farside_rpc::{Call, Wire};
@@ -7,14 +7,14 @@ use crate::error::KvError;
 
 /// The longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 1024;
-/// The longest value that is kept beside its key. A longer one is a file.
+/// The longest value that is kept with its key. A longer one is a file.
 pub const SMALL_BYTES_MAX: u64 = 64 << 10;
 /// Long values are written, checked and read in pieces of this size.
 pub const PIECE_BYTES: usize = 1 << 20;
 /// The most entries of one [`Page`].
 pub const PAGE_ENTRIES_MAX: u32 = 1000;
 
-/// What the store knows of a value.
+/// The facts about a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 #[wire(crate = "farside_rpc")]
 pub struct Stat {
@@ -54,38 +54,53 @@ pub struct Page {
     pub has_more: bool,
 }
 
+/// The place of a part in the value that it belongs to. Most values have one part, the
+/// [whole](Self::whole).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_rpc")]
+pub struct Part {
+    /// The version that the first part returned. 0 for the first part.
+    pub version: u64,
+    /// Number of bytes before this part.
+    pub offset: u64,
+    /// The CRC-32 of the whole value, if this is the last part.
+    pub crc32: Option<u32>,
+}
+
+impl Part {
+    /// The only part of a value.
+    #[must_use]
+    pub fn whole(value: &[u8]) -> Self {
+        Self { version: 0, offset: 0, crc32: Some(crc32fast::hash(value)) }
+    }
+}
+
 /// The calls of the store. [`Client`](crate::Client) is more convenient.
 ///
 /// Readers need the right `read`, writers the right `write`. A client of the server's own user that
 /// proved no token has both.
 #[farside_rpc::service(name = "kv")]
 pub trait Kv {
-    /// What is known of a value.
+    /// The facts about a value.
     #[rpc(inline, idempotent)]
     fn stat(&self, cx: &Call, key: String) -> Result<Stat, KvError>;
-    /// What is known of a value, and the value itself if it has at most [`SMALL_BYTES_MAX`] bytes.
+    /// The facts about a value, and the value itself if it has at most [`SMALL_BYTES_MAX`] bytes.
     #[rpc(inline, idempotent)]
     fn get(&self, cx: &Call, key: String) -> Result<(Stat, Option<Vec<u8>>), KvError>;
     /// Fills memory of the caller with a part of a longer value. The version is that of the value's
     /// [`Stat`], so all parts come from one value.
     #[rpc(idempotent)]
     fn read(&self, cx: &Call, key: String, version: u64, offset: u64, into: Bulk<Write>) -> Result<(), KvError>;
-    /// Stores a value in place of any earlier one. When this returns, the value is safe.
-    fn put(&self, cx: &Call, key: String, value: Bulk<Read>) -> Result<Stat, KvError>;
-    /// Begins a value that arrives in parts, also one whose size is not known. Returns its number.
-    /// What is not [finished](Self::finish) is removed after 15 s without a call for it.
-    fn begin(&self, cx: &Call, key: String) -> Result<u64, KvError>;
-    /// Appends a part to a value that was begun. `offset` is the number of bytes before it. All
-    /// parts but the last have a multiple of [`PIECE_BYTES`] bytes.
-    fn append(&self, cx: &Call, number: u64, offset: u64, part: Bulk<Read>) -> Result<(), KvError>;
-    /// Says that the next part is still to come.
-    #[rpc(inline, idempotent)]
-    fn keep(&self, cx: &Call, number: u64) -> Result<(), KvError>;
-    /// Stores the value that was begun in place of any earlier one, if this is its checksum. When
-    /// this returns, the value is safe.
-    fn finish(&self, cx: &Call, number: u64, crc32: u32) -> Result<Stat, KvError>;
-    /// Gives up a value that was begun.
-    fn discard(&self, cx: &Call, number: u64) -> Result<(), KvError>;
+    /// Takes a value or the next part of one, and stores the value after its last part. Returns
+    /// what is known of the value so far. A value that is stored replaces any earlier one of the
+    /// key, and is safe when this returns.
+    ///
+    /// All parts but the last one have a multiple of [`PIECE_BYTES`] bytes, and a value of several
+    /// parts has more than [`SMALL_BYTES_MAX`]. A part without bytes that is not the last one
+    /// begins a value, or says that the next part is still to come: a value is removed after 15 s
+    /// without a call for it. A part that does not fit ends its value, so a last part at the offset
+    /// `u64::MAX` gives the value up.
+    fn put(&self, cx: &Call, key: String, part: Part, bytes: Bulk<Read>) -> Result<Stat, KvError>;
     /// Removes a key. Returns what was known of its value.
     fn remove(&self, cx: &Call, key: String) -> Result<Stat, KvError>;
     /// The first keys that begin with `prefix` and come after `after`, in order of their bytes.

@@ -6,7 +6,6 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use farside_rpc::wire::{Decoder, decode, encode};
 
@@ -16,7 +15,7 @@ use crate::index::{Change, Index};
 use crate::open::{OpenValue, OpenValues};
 use crate::service::{KEY_BYTES_MAX, PAGE_ENTRIES_MAX, PIECE_BYTES, Page, SMALL_BYTES_MAX, Stat};
 use crate::uploads::Uploads;
-use crate::values::{Values, Writer};
+use crate::values::{Values, Writer, now_us};
 
 /// Keys with values of any size.
 ///
@@ -101,7 +100,7 @@ impl Store {
         Ok(Self { index, values: Arc::new(values), group, open, uploads, next_version, folder: None })
     }
 
-    /// What is known of a value.
+    /// The facts about a value.
     ///
     /// # Errors
     /// [`KvError`].
@@ -140,7 +139,7 @@ impl Store {
     /// [`KvError`]. The earlier value stays, unless the disk has failed in the last step.
     pub fn put(&self, key: &str, value: &[u8]) -> Result<Stat, KvError> {
         if value.len() as u64 <= SMALL_BYTES_MAX {
-            return self.put_small(key, value.to_vec());
+            return self.put_small(key, value.to_vec(), crc32fast::hash(value));
         }
         let mut writer = self.writer(key)?;
         value.chunks(PIECE_BYTES).try_for_each(|piece| writer.add(piece))?;
@@ -177,10 +176,9 @@ impl Store {
         Ok((stat, body))
     }
 
-    pub(crate) fn put_small(&self, key: &str, body: Vec<u8>) -> Result<Stat, KvError> {
+    pub(crate) fn put_small(&self, key: &str, body: Vec<u8>, crc32: u32) -> Result<Stat, KvError> {
         let version = self.next_version.fetch_add(1, Ordering::Relaxed);
-        let (bytes, crc32) = (body.len() as u64, crc32fast::hash(&body));
-        let stat = Stat { version, bytes, modified_us: now_us(), crc32 };
+        let stat = Stat { version, bytes: body.len() as u64, modified_us: now_us(), crc32 };
         self.commit(Change::Put { key: check(key)?.into(), stat, body })?;
         Ok(stat)
     }
@@ -204,9 +202,8 @@ impl Store {
 
     /// Names a long value that was written.
     pub(crate) fn put_long(&self, key: &str, mut writer: Writer) -> Result<Stat, KvError> {
-        let (crc32, pieces) = writer.finish()?;
-        let stat = Stat { version: writer.version(), bytes: writer.bytes(), modified_us: now_us(), crc32 };
-        let put = self.commit(Change::Put { key: key.into(), stat, body: encode(&pieces, Vec::new()) });
+        let (stat, pieces) = writer.finish()?;
+        let put = self.commit(Change::Put { key: check(key)?.into(), stat, body: encode(&pieces, Vec::new()) });
         // A transaction that failed may be on the disk all the same.
         if put.is_ok() || self.index.has_long(stat.version) != Ok(false) {
             writer.keep();
@@ -276,9 +273,4 @@ fn check(key: &str) -> Result<&str, KvError> {
         bytes if bytes > KEY_BYTES_MAX => Err(KvError::KeyTooLong { bytes: bytes as u64, max: KEY_BYTES_MAX as u64 }),
         _ => Ok(key),
     }
-}
-
-fn now_us() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }

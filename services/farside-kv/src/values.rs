@@ -7,6 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crc32fast::Hasher;
 
@@ -14,6 +15,7 @@ use crate::error::KvError;
 use crate::lock;
 #[cfg(doc)]
 use crate::service::PIECE_BYTES;
+use crate::service::Stat;
 
 /// The bytes that are written to a file before a thread syncs them.
 const SYNC_BYTES: usize = 32 << 20;
@@ -167,6 +169,11 @@ impl Values {
     }
 }
 
+pub(crate) fn now_us() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
 fn file(folder: &Path, version: u64) -> PathBuf {
     folder.join(format!("{version:016x}"))
 }
@@ -185,9 +192,10 @@ impl Writer {
         self.bytes
     }
 
-    /// The CRC-32 of what was added.
-    pub(crate) fn crc32(&self) -> u32 {
-        self.whole.clone().finalize()
+    /// The facts about the value so far.
+    pub(crate) fn stat(&self) -> Stat {
+        let crc32 = self.whole.clone().finalize();
+        Stat { version: self.version, bytes: self.bytes, modified_us: now_us(), crc32 }
     }
 
     /// Appends a piece. All but the last one have [`PIECE_BYTES`] bytes.
@@ -211,8 +219,8 @@ impl Writer {
         written.map_err(|cause| KvError::io("writing a file", &cause))
     }
 
-    /// Makes the value safe. Returns the CRC-32 of the whole and of each piece.
-    pub(crate) fn finish(&mut self) -> Result<(u32, Vec<u32>), KvError> {
+    /// Makes the value safe. Returns what is known of it, and the CRC-32 of each piece.
+    pub(crate) fn finish(&mut self) -> Result<(Stat, Vec<u32>), KvError> {
         match (&mut self.sink, &*self.values) {
             (Sink::File(file, syncing), Values::Files(folder)) => {
                 let synced = syncing.end().and_then(|()| file.sync_all()).and_then(|()| {
@@ -229,7 +237,7 @@ impl Writer {
             }
             _ => unreachable!("a writer and its values are of one kind"),
         }
-        Ok((self.crc32(), std::mem::take(&mut self.pieces)))
+        Ok((self.stat(), std::mem::take(&mut self.pieces)))
     }
 
     /// Keeps the value: a key may name it.

@@ -1,4 +1,4 @@
-//! What an `Answer` frame says.
+//! The contents of an `Answer` frame.
 
 use farside_wire::check::MessageKind;
 use farside_wire::{Decoder, Wire};
@@ -20,7 +20,7 @@ pub(crate) const MORE: u8 = 3;
 /// The status of a `Call` whose body begins with descriptions of memory.
 pub(crate) const WITH_MEMORY: u8 = 1;
 
-/// What [`Refused::Busy`] limits, when a connection has too many calls under way.
+/// The limit that [`Refused::Busy`] names when a connection has too many calls under way.
 pub(crate) const CALLS_OF_ONE: &str = "calls of one connection";
 
 /// Why a server has no result: the body of an `Answer` with the status [`REFUSED`].
@@ -86,7 +86,7 @@ pub(crate) struct Bind {
     pub(crate) procedures: Vec<(String, String)>,
 }
 
-/// What the server has under one name.
+/// The procedure that the server has under one name.
 #[derive(Clone, Debug, PartialEq, Eq, Wire)]
 #[wire(crate = "farside_wire")]
 pub(crate) enum Bound {
@@ -98,7 +98,8 @@ pub(crate) enum Bound {
     Shape { theirs: String },
 }
 
-/// What servers answer beside results, and the resolving of names, for tests of their decoders.
+/// The answers of servers other than results, and the resolving of names, for tests of their
+/// decoders.
 pub(crate) fn message_kinds() -> Vec<MessageKind> {
     vec![
         MessageKind::of::<Refused>(),

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use farside_connect::beside::Description;
+use farside_connect::attachments::Description;
 use farside_connect::frame::{Head, Kind};
 use farside_connect::link::{Limits, Link, Upper};
 use farside_connect::patience::{Patience, WaitEnd};
@@ -41,7 +41,7 @@ const TIME_MAX: Duration = Duration::from_secs(1 << 30);
 /// After this time without calls, a connection is looked at before it is used again.
 const IDLE: Duration = Duration::from_millis(10);
 
-/// What receives for the connections of a client, in place of its threads.
+/// A receiver for the connections of a client, in place of its threads.
 trait Receive: fmt::Debug + Send + Sync {
     /// Begins to receive for a connection, and looks for `spin` before it sleeps. It wakes the
     /// threads and tasks that wait, and ends with the connection. If it cannot go on, it ends the
@@ -328,7 +328,7 @@ impl Client {
         self.procedure::<(), Vec<server::Description>, Never>(BUILT_IN, 0, "describe").call(&())
     }
 
-    /// What each procedure of the server has done.
+    /// The statistics of each procedure of the server.
     ///
     /// # Errors
     /// [`CallError`].
@@ -362,7 +362,7 @@ impl Client {
         Ok(self.shared.failed.swap(0, Ordering::Relaxed))
     }
 
-    /// What is under way in the server. A client that shows a token needs the right
+    /// The calls that are under way in the server. A client that shows a token needs the right
     /// [`DUMP_RIGHT`](crate::server::DUMP_RIGHT).
     ///
     /// # Errors
@@ -459,7 +459,7 @@ impl Client {
         client
     }
 
-    /// What receives for such a client.
+    /// The receiver of such a client.
     pub(crate) fn receiver(&self) -> Receiver {
         let connection = lock(&self.shared.current).connection.as_ref().map(Arc::downgrade);
         Receiver(connection.unwrap_or_default())

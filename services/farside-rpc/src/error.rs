@@ -5,7 +5,7 @@ use std::time::Duration;
 use farside_connect::{ConnectError, LinkEnd};
 use farside_wire::WireError;
 
-/// Whether a call that failed has run.
+/// The fate of a call that failed: it may have run, or it did not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ran {
     /// It has not run, and will not.
@@ -44,7 +44,7 @@ pub enum CallError<E> {
     Busy {
         /// The limit.
         limit: u64,
-        /// What it limits.
+        /// The resource that is limited.
         what: String,
     },
     /// The connection ended before the answer came.
@@ -53,7 +53,7 @@ pub enum CallError<E> {
         Ran::Maybe => format!("may have run: {cause}; call again if it may run twice, or mark it as idempotent"),
     })]
     Lost {
-        /// Whether it may have run.
+        /// The fate of the call.
         ran: Ran,
         /// Why the connection ended.
         cause: LinkEnd,
@@ -64,9 +64,9 @@ pub enum CallError<E> {
     /// The server has no such procedure, service or provider. The call did not run.
     #[error("the server has no {name}; it has: {served}; compare name and provider, or start a server that has it")]
     Unknown {
-        /// What was asked for.
+        /// The name that was asked for.
         name: String,
-        /// What the server has instead.
+        /// The shape that the server has.
         served: String,
     },
     /// The procedure has other types at the server. The call did not run.
@@ -167,7 +167,7 @@ impl<E> CallError<E> {
     }
 }
 
-/// What `what` says in [`CallError::Undecodable`] and [`CallError::TooLarge`].
+/// The words of `what` in [`CallError::Undecodable`] and [`CallError::TooLarge`].
 pub(crate) const ARGUMENTS: &str = "the arguments";
 pub(crate) const RESULT: &str = "the result";
 

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use farside_connect::beside::Description;
+use farside_connect::attachments::Description;
 use farside_connect::door::{Door, Guest, Policy, Progress};
 use farside_connect::frame::{BODY_BYTES_MAX, Fetch, Head, Kind, Take};
 use farside_connect::testing::{OUT_OF_RANGE, READ_ONLY, pack};
@@ -44,7 +44,7 @@ fn service() -> Service {
         })
 }
 
-/// What a client may send.
+/// The kinds of frames that a client may send.
 const KINDS: [Kind; 11] = [
     Kind::Call,
     Kind::Cancel,
@@ -58,7 +58,7 @@ const KINDS: [Kind; 11] = [
     Kind::Share,
     Kind::Forgotten,
 ];
-/// What ends its connection.
+/// The kinds that end its connection.
 const WRONG: [Kind; 3] = [Kind::Answer, Kind::Take, Kind::Item];
 
 /// Random numbers, the same in each run with this seed.
@@ -525,7 +525,7 @@ fn what_waits_for_all_clients_is_bounded() {
 }
 
 /// A third party that asks for, and writes, what lies outside of the memory that was passed on to
-/// it, or what it may not. It is told so, and the memory stays as it is.
+/// it, or what it may not. It hears so, and the memory stays as it is.
 #[test]
 fn a_third_party_stays_inside_the_memory() {
     const BYTES: usize = 100_000;

@@ -43,7 +43,7 @@ fn credentials() -> Credentials {
     Credentials::token("killed", "secret")
 }
 
-/// What an address begins with whose bulk data goes by RDMA.
+/// The prefix of an address whose bulk data goes by RDMA.
 const BY_RDMA: &str = "rdma+";
 
 fn split(address: &str) -> (&str, Option<Rdma>) {

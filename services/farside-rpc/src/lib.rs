@@ -10,7 +10,6 @@
 //! | name procedures and their handlers | a trait with [`service`], or [`Service`] by hand |
 //! | move large data | [`bulk`] |
 //! | return results one by one | [`Stream`] |
-//! | send arrays of structs without encoding them | [`RawVec`] |
 //! | test, without sockets and with many clients | [`sim`] |
 //! | know who calls | [`Peer`], [`Tokens`], [`Credentials`] |
 //!
@@ -29,8 +28,8 @@
 //!
 //! | room | contents |
 //! |---|---|
-//! | `answer`, [`CallError`] | what travels beside arguments and results; how calls fail |
-//! | [`bulk`], [`Stream`], [`Raw`] | what arguments and results may hold |
+//! | `answer`, [`CallError`] | what travels with arguments and results; how calls fail |
+//! | [`bulk`], [`Stream`] | what arguments and results may hold |
 //! | [`Call`], [`Service`] | what handlers see |
 //! | [`server`], [`Client`] | the two ends |
 //! | [`sim`] | both in one thread |
@@ -40,7 +39,7 @@
 pub use farside_connect::{
     Address, AddressError, ConnectError, Credentials, LinkEnd, Peer, Rdma, Refusal, Tokens, TransferError,
 };
-/// What may travel. `#[wire(crate = "farside_rpc")]` is for programs that do not depend on
+/// The codec. `#[wire(crate = "farside_rpc")]` is for programs that do not depend on
 /// `farside`.
 pub use farside_wire as wire;
 pub use farside_wire::Wire;
@@ -58,7 +57,6 @@ mod hostile;
 mod kills;
 #[cfg(test)]
 mod pretenders;
-mod raw;
 #[cfg(test)]
 mod scribbles;
 pub mod server;
@@ -117,7 +115,6 @@ pub use error::{CallError, Never, Ran, Stage};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub use farside_macros::service;
-pub use raw::{Raw, RawVec};
 pub use server::Server;
 pub use service::{Handling, Service};
 pub use stream::Stream;

@@ -68,7 +68,7 @@ fn welcome(proof: Mac32, of: Option<Welcome>) -> Reply {
     Reply::Welcome(Welcome { proof, ..of.unwrap_or(new) })
 }
 
-/// What an honest client gets from a server that makes its proof in this way, from the proof and
+/// The end of an honest client at a server that makes its proof in this way, from the proof and
 /// the nonces of the greeting.
 fn greet(prove: impl FnOnce(Mac32, Nonce, Nonce) -> Mac32 + Send + 'static) -> Result<Client, ConnectError> {
     let (address, thread) = play(move |mut socket| {

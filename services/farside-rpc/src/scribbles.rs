@@ -4,7 +4,7 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use farside_connect::beside::Description;
+use farside_connect::attachments::Description;
 use farside_connect::frame::{Fetch, Head, Kind, Take};
 use farside_connect::testing::{
     GONE, Hello, MAGIC, Offer, Proof, READ_ONLY, Reply, Segment, ShmPath, Socket, Stream, VERSION, Wakers,

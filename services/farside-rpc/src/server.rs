@@ -41,7 +41,7 @@ pub use self::tokio::RunError;
 pub use self::turns::{Monitor, Turns};
 use crate::service::Service;
 
-/// What the parts of a server share.
+/// The state that the parts of a server share.
 #[derive(Debug)]
 struct Shared {
     registry: Registry,
@@ -460,13 +460,13 @@ impl Server {
         self.shared.connection_count.load(Ordering::Relaxed)
     }
 
-    /// What each procedure has done.
+    /// The statistics of each procedure.
     #[must_use]
     pub fn stats(&self) -> Vec<ProcedureStats> {
         self.shared.registry.stats()
     }
 
-    /// What is under way: connections, and calls that were accepted and not answered.
+    /// The connections, and the calls that were accepted and not answered.
     #[must_use]
     pub fn dump(&self) -> Dump {
         self.shared.registry.dump()

@@ -5,7 +5,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use farside_connect::beside::{Area, WORD as MEMORY_WORD};
+use farside_connect::attachments::{Area, WORD as MEMORY_WORD};
 use farside_wire::{Decoder, Encoder, Schema, Wire};
 
 use crate::answer::Refused;
@@ -65,11 +65,11 @@ pub(crate) enum Outcome {
     Undecodable(String),
     /// It has not ended.
     Later(Later),
-    /// With a result, encoded, and what goes beside it.
+    /// With a result, encoded, and what goes with it.
     With(Vec<u8>, Beside),
 }
 
-/// What was attached while a result was encoded.
+/// The memory and items that were attached while a result was encoded.
 pub(crate) struct Beside {
     /// The memory. `None` in the place of the stream.
     pub(crate) memory: Vec<Option<Arc<Area>>>,

@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::task::{Poll, Waker};
 
-use farside_connect::beside::Received;
+use farside_connect::attachments::Received;
 use farside_connect::lock;
 use farside_wire::{Beside, Decoder, Encoder, Schema, Wire, WireError, travels_beside};
 
@@ -25,12 +25,12 @@ use crate::error::{CallError, Never, RESULT};
 /// The number of frames with items that a server sends before the caller consumed any.
 pub(crate) const WINDOW: u64 = 16;
 
-/// What the schemas of results with streams have in common.
+/// The first word of the schema of a stream.
 pub(crate) const WORD: &str = "Stream<";
 
 /// A result that arrives item by item. The handler makes it of an iterator. Its caller iterates.
 ///
-/// A result has at most one stream: it *is* one, or a tuple or struct has one beside other parts,
+/// A result has at most one stream: it *is* one, or a tuple or struct has one and other parts,
 /// which arrive first. Arguments have none. Items that may fail are of a type `Result<T, E>`.
 ///
 /// - The iterator runs after its handler has returned, on a thread of the pool. It rests while the
@@ -82,7 +82,7 @@ type Items<T> = Box<dyn Iterator<Item = T> + Send>;
 enum Side<T> {
     /// The items, until the result is encoded.
     Handler(Mutex<Option<Items<T>>>),
-    /// What arrives, until the stream ends.
+    /// The items that arrive, until the stream ends.
     Caller(Option<Box<Incoming>>),
 }
 

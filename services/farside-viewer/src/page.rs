@@ -101,7 +101,7 @@ impl Options {
     }
 }
 
-/// What the handlers of requests share.
+/// The state that the handlers of requests share.
 struct Shared {
     gate: Gate,
     hub: Arc<Hub>,
@@ -130,7 +130,8 @@ impl Page {
     /// The same, with options.
     ///
     /// # Errors
-    /// Those of [`start`](Self::start); `InvalidInput` if the token cannot stand in an address.
+    /// The system's error, as for [`start`](Self::start); `InvalidInput` if the token cannot stand
+    /// in an address.
     pub fn start_with(
         address: SocketAddr,
         job: impl Into<Target>,
@@ -213,7 +214,7 @@ async fn let_go_when_alone(shared: Arc<Shared>) {
     }
 }
 
-/// What the browser loads: the path, its type, and its text.
+/// The files of the page: the path, its type, and its text.
 const FILES: [(&str, &str, &str); 9] = [
     ("/", "text/html; charset=utf-8", include_str!("page/files/page.html")),
     ("/icon.svg", "image/svg+xml", include_str!("page/files/icon.svg")),

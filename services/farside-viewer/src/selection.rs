@@ -81,7 +81,7 @@ pub enum SelectionError {
 pub struct Selected {
     /// One span for each dimension of the area.
     pub(crate) spans: Vec<Span>,
-    /// Whether each dimension is one of the result.
+    /// For each dimension, true if it is one of the result.
     keeps: Vec<bool>,
 }
 

@@ -8,8 +8,7 @@
 //! | `jobs` | – | `jobs`: [`job_object`] of each |
 //! | `list` | `job` | `areas`: [`area_object`] of each; `paused`, if the job is |
 //! | `get` | `job`, `area`, `select`, `step` | `name`, `type`, `shape`, `units`, `step`, and the elements |
-//! | `map` | `job`, `area`, `select`, `step` | `pin`, `type`, `step`, `file`, `offset`, `shape`, `places` |
-//! | `parts` | `job`, `area`, `select`, `step` | `step`, `type`, `shape`, `parts`; or the answer of `get` |
+//! | `parts` | `job`, `area`, `select`, `step`, `in_place` | `step`, `type`, `shape`, `parts`; or the answer of `get` |
 //! | `valid` | `pin` or `pins` | `valid` |
 //! | `unpin` | `unpin` | – |
 //! | `put` | `job`, `area`, `select`, `values` | `step` |
@@ -35,17 +34,15 @@
 //! If a process is gone, the answer of `get` has the elements of the others, and a list `missing`:
 //! [`missing_object`] of each part that is not there.
 //!
-//! `map` pins a step: it tells where [`Pinned`] elements are, so that the client can read them
-//! in place. `file` is to be opened for reading and mapped; the worker's part begins at `offset`,
-//! in row-major order of `shape`. An item of `places` is one place, or the start, the step and the
-//! number of places. The answer of `valid` says whether the memory has been the step's up to then.
-//! A session keeps 64 pins, and beyond that drops the oldest. Any question may have a list `unpin`
-//! of pins that it ends.
-//!
-//! `parts` does the same for several workers. Each item of `parts` has `pin`, `file`, `offset`,
-//! `shape` and `places` as the answer of `map`, and `block`: where its elements are in what is
-//! selected, as the first place and the number of places by dimension. If they are few or cannot be
-//! mapped, the answer is that of `get`.
+//! `parts` pins a step: the answer says where [`Pinned`] elements are, so that the client can read
+//! them in place. Each item of `parts` has the elements of one worker. Its `file` is to be opened
+//! for reading and mapped; the worker's part begins at `offset`, in row-major order of `shape`. An
+//! item of `places` is one place, or the start, the step and the number of places. `block` is the
+//! place of the elements in the selection: the first place and the number of places by dimension.
+//! The answer of `valid` to a list of each `pin` says whether the memory has been the step's up to
+//! then. A session keeps 64 pins, and beyond that drops the oldest. Any question may have a list
+//! `unpin` of pins that it ends. If the elements are few or cannot be mapped, the answer is that of
+//! `get`; with `in_place` true, all are pinned, and an error says why that cannot be.
 //!
 //! The elements of the type `struct` have `bytes_each` bytes each, and `fields`: `name`, `type`,
 //! `offset` and `shape` of each.
@@ -231,17 +228,12 @@ impl Session {
                 fields.end()?;
                 return self.get(&job, &area, &select, step.map_or(At::Now, At::Step));
             }
-            "map" => {
-                let (area, select) = (fields.text("area")?, fields.text_or_empty("select")?);
-                let step = fields.number("step")?;
-                fields.end()?;
-                self.map(&job, &area, &select, step.map_or(At::Now, At::Step))?
-            }
             "parts" => {
                 let (area, select) = (fields.text("area")?, fields.text_or_empty("select")?);
                 let at = fields.number("step")?.map_or(At::Now, At::Step);
+                let in_place = fields.flag("in_place")?;
                 fields.end()?;
-                match self.parts(&job, &area, &select, at)? {
+                match self.parts(&job, &area, &select, at, in_place)? {
                     Some(head) => head,
                     None => return self.get(&job, &area, &select, at),
                 }
@@ -359,7 +351,7 @@ impl Session {
         Ok(json!({ "jobs": jobs.iter().filter(is_meant).map(job_object).collect::<Vec<_>>() }))
     }
 
-    /// What a job shows, and whether it is paused.
+    /// The areas of a job, and its pause if it has one.
     pub(crate) fn list(&self, job: &str) -> Result<Value, SessionError> {
         let ask = |inspector: &Inspector| Ok((inspector.list()?, inspector.is_paused()?));
         let (areas, paused) = self.again_if_lost(job, ask)?;
@@ -396,30 +388,27 @@ impl Session {
         })
     }
 
-    /// Pins elements of an area.
-    fn map(&self, job: &str, name: &str, select: &str, at: At) -> Result<Value, SessionError> {
-        let selection = selection(select)?;
-        self.again_if_lost(job, |inspector| {
-            let pinned = self.area(inspector, job, name)?.pin(&selection, at)?;
-            let mut head = json!({ "name": pinned.name(), "type": pinned.element().name(), "step": pinned.step() });
-            add_fields(&mut head, pinned.element().bytes(), pinned.fields());
-            self.keep(pinned, &mut head);
-            Ok(head)
-        })
-    }
-
-    /// Pins elements of several workers. Returns `None` if they are few, or cannot be mapped.
-    fn parts(&self, job: &str, name: &str, select: &str, at: At) -> Result<Option<Value>, SessionError> {
+    /// Pins elements of an area. Returns `None` if they are few or cannot be mapped, unless the
+    /// caller needs them `in_place`.
+    fn parts(
+        &self,
+        job: &str,
+        name: &str,
+        select: &str,
+        at: At,
+        in_place: bool,
+    ) -> Result<Option<Value>, SessionError> {
         let selection = selection(select)?;
         self.again_if_lost(job, |inspector| {
             let area = self.area(inspector, job, name)?;
             let selected = selection.of(&area.info().shape)?;
             let shape = selected.shape();
-            if selected.count().saturating_mul(area.info().element.bytes() as u64) < PARTS_MIN {
+            let bytes = selected.count().saturating_mul(area.info().element.bytes() as u64);
+            if bytes < PARTS_MIN && !in_place {
                 return Ok(None);
             }
             let pin = |at| match area.pin_all(&selection, at) {
-                Err(InspectError::NotMapped { .. } | InspectError::Incomplete { .. }) => Ok(None),
+                Err(InspectError::NotMapped { .. } | InspectError::Incomplete { .. }) if !in_place => Ok(None),
                 pinned => pinned.map(Some),
             };
             let mut all = pin(at)?;
@@ -514,7 +503,8 @@ impl Session {
         Ok(json!({ "answers": answers.into_iter().map(answer).collect::<Vec<_>>() }))
     }
 
-    /// What the workers of a job do, and where their time went since the last question for it.
+    /// The activity of the workers of a job, and the use of their time since the last question for
+    /// it.
     pub(crate) fn workers(&self, job: &str) -> Result<Value, SessionError> {
         let now = self.again_if_lost(job, |inspector| Ok(inspector.workers()?))?;
         let before = lock(&self.looks).insert(job.into(), now.clone());

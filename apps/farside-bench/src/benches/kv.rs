@@ -128,12 +128,13 @@ fn repeat(kv: &Client, what: What, value: &[u8], count: u64) -> Result<(), farsi
     }
     let calls = kv.calls();
     if what.is_put {
+        let whole = farside_kv::Part::whole(value);
         let mut under_way = VecDeque::with_capacity(what.in_flight);
         for _ in 0..count {
             if under_way.len() == what.in_flight {
                 under_way.pop_front().map_or(Ok(()), |first: farside_rpc::Pending<_, _>| first.wait().map(drop))?;
             }
-            under_way.push_back(calls.put(KEY.into(), value.into())?);
+            under_way.push_back(calls.put(KEY.into(), whole, value.into())?);
         }
         return under_way.into_iter().try_for_each(|call| Ok(call.wait().map(drop)?));
     }

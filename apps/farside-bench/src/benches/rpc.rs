@@ -16,7 +16,7 @@ use farside::{Worker, WorkerId};
 use farside_fabric::ofi::connected;
 use farside_rpc::bulk::{Bulk, Memory, Read, Write, scope};
 use farside_rpc::server::Turns;
-use farside_rpc::{Client, Credentials, Handling, Never, Raw, Rdma, Server, Service, Tokens, TransferError};
+use farside_rpc::{Client, Credentials, Handling, Never, Rdma, Server, Service, Tokens, TransferError};
 use farside_sys::process_memory;
 
 use super::size_name;
@@ -97,8 +97,6 @@ pub(crate) fn latency_cases(on: &Fabric) -> Vec<Case> {
                 (Over::Shm, Wait::Spin) => beside_peer(&name, "iceoryx2", wait.trips(), body),
                 _ => Case::job(name, 2, body),
             });
-            let name = format!("null/raw/{}{suffix}", wait.name());
-            cases.push(Case::job(name, 2, move |me: &Worker, options| raw_latency(me, options, over, wait)));
         }
         if over == Over::Shm {
             cases.push(beside_peer("null/validated/tokio", "tarpc", BLOCKED_TRIPS, awaited::null));
@@ -298,7 +296,6 @@ fn service(is_over: &Arc<AtomicBool>) -> Service {
     let source = room.clone();
     Service::new("bench")
         .procedure("echo", Handling::Inline, |_, number: u64| Ok::<_, Never>(number))
-        .procedure("echo-raw", Handling::Inline, |_, number: Raw<u64>| Ok::<_, Never>(number))
         .procedure("length", Handling::Inline, |_, bytes: Vec<u8>| Ok::<_, Never>(bytes.len() as u64))
         .procedure("end", Handling::Inline, move |_, (): ()| {
             is_over.store(true, Ordering::Relaxed);
@@ -382,17 +379,6 @@ fn connects(me: &Worker, options: Options, over: Over) -> Result<Vec<Metric>, Be
         Ok(vec![median(&times), quantile(&times, 0.99)])
     })?;
     Ok(taken.report(vec![taken.metric("connect_ns", "ns", 0), taken.metric("connect_p99_ns", "ns", 1)]))
-}
-
-/// The same with numbers that are not encoded.
-fn raw_latency(me: &Worker, options: Options, over: Over, wait: Wait) -> Result<Vec<Metric>, BenchError> {
-    beside(me, options, over, wait, |client, trips| {
-        let echo = client.procedure::<Raw<u64>, Raw<u64>, Never>("bench", 0, "echo-raw");
-        time_latency(trips, || {
-            black_box(echo.call(&Raw(7)).map_err(failed)?);
-            Ok(())
-        })
-    })
 }
 
 /// A call with arguments of this size.

@@ -48,7 +48,7 @@ const NO_NUMBER: [u8; 3] = [0x7a, 0x8a, 0x7a];
 /// Characters from low to high, where there are no colours.
 const SHADES: &[u8; 10] = b" .:-=+*#%@";
 
-/// What is drawn: a line of `columns` numbers, or `rows` of them.
+/// A picture to draw: a line of `columns` numbers, or `rows` of them.
 struct Picture {
     title: String,
     values: Vec<f64>,

@@ -15,7 +15,7 @@ use crate::inspect::INSPECT;
 const WINDOW: (u32, u32) = (900, 760);
 const PHONE: (u32, u32) = (390, 440);
 
-/// A command that serves the page beside a job, until this is dropped.
+/// A command that serves the page of a job, until this is dropped.
 struct Served {
     child: Child,
     url: String,

@@ -1,4 +1,4 @@
-//! `farside inspect`, beside a job that this test program plays.
+//! `farside inspect`, with a job that this test program plays.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 /// The program, which has `run` of the command as well.
 pub(crate) const INSPECT: CommandLine = CommandLine(env!("CARGO_BIN_EXE_farside-inspect"));
 
-/// Returns the command beside the program.
+/// Returns the command in the folder of the program.
 pub(crate) fn farside() -> PathBuf {
     let command = Path::new(INSPECT.0).with_file_name("farside");
     assert!(command.exists(), "{} is missing: build it with `cargo build`", command.display());
@@ -23,7 +23,7 @@ pub(crate) fn farside() -> PathBuf {
 /// The variable that makes this test program play the job.
 pub(crate) const PART: &str = "FARSIDE_CLI_INSPECT_TEST_JOB";
 
-/// Plays the job, if it is told to.
+/// Plays the job, if its environment says so.
 #[test]
 fn job() {
     let Ok(part) = std::env::var(PART) else { return };

@@ -15,7 +15,7 @@ use crate::inspect::{INSPECT, farside, object};
 /// The variable that makes this test program a rank.
 const RANK: &str = "FARSIDE_CLI_MISSING_TEST";
 
-/// Shows a row of two, if this process is told to be a rank.
+/// Shows a row of two, if this process is to be a rank.
 #[test]
 fn rank() {
     if std::env::var_os(RANK).is_none() {
@@ -57,7 +57,7 @@ impl Drop for Ranks {
     }
 }
 
-/// What `farside inspect get` said of an area of a job: its status, its output and its errors.
+/// The answer of `farside inspect get` to an area of a job: its status, its output and its errors.
 fn get(name: &str, area: &str, more: &[&str]) -> (Option<i32>, String, String) {
     let words = [&["get", "--job", name, "--timeout", "60", area], more].concat();
     let output = INSPECT.command(&words).output().unwrap();

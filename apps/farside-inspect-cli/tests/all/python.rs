@@ -1,4 +1,4 @@
-//! The Python package: installed by pip, beside a running job.
+//! The Python package: installed by pip, with a running job.
 
 use std::path::Path;
 
@@ -155,7 +155,7 @@ mod deep {
         job.wait();
         let folder = std::env::temp_dir().join(format!("farside-python-{}", std::process::id()));
         let installed = folder.join("installed");
-        // pip writes beside the sources.
+        // pip writes into the folder of the sources.
         let sources = folder.join("sources");
         std::fs::create_dir_all(sources.join("farside")).unwrap();
         let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../services/farside-viewer/python");

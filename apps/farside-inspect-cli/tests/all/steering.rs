@@ -70,7 +70,7 @@ fn actions_are_run_and_probes_are_asked() {
     step(&job.inspect("act", &["count"]), "done after step ");
     step(&job.inspect("act", &["count"]), "done after step ");
     // The second may still run.
-    wait_until("both actions have run", || job.rows("acted") == "2");
+    wait_until("both actions have run", || job.rows("acted") == "2 2");
     job.refuses(&["act", "cold"], 1, &["nothing was changed", "an action \"cold\""]);
     job.refuses(&["act", "dt"], 1, &["\"dt\" is not an action"]);
 

@@ -1,4 +1,4 @@
-//! `farside top` and `farside inspect trace`, beside a job with waits that are known.
+//! `farside top` and `farside inspect trace`, with a job whose waits are known.
 
 use std::process::{Child, Stdio};
 
@@ -23,7 +23,7 @@ const BUSY: &str = "busy";
 /// A job whose workers measure what they do, and show it.
 const MEASURING: &str = "measuring";
 
-/// Plays the job, if it is told to.
+/// Plays the job, if its environment says so.
 #[test]
 fn job() {
     let Ok(part) = std::env::var(PART) else { return };
@@ -327,7 +327,7 @@ mod timing {
         static IN_CALLS: Cell<Duration> = const { Cell::new(Duration::ZERO) };
     }
 
-    /// What a program measures of itself is what is seen from outside: by `top`, and in a trace.
+    /// A program's own measurements agree with `top` and with a trace.
     #[test]
     fn shares_agree_with_the_times_of_the_program() {
         let mut job = Job::start("measuring", MEASURING, &["-n", "2"]);

@@ -1,4 +1,4 @@
-//! The program of `farside kv`: a server in a process of its own, and the other commands beside it.
+//! The program of `farside kv`: a server in a process of its own, and the other commands.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};

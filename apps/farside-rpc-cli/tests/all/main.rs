@@ -1,4 +1,4 @@
-//! The program of `farside rpc`, beside a server in this process.
+//! The program of `farside rpc`, with a server in this process.
 
 use std::process::Output;
 

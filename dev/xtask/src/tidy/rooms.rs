@@ -24,8 +24,8 @@ const ROOMS: &str = "
     farside-containers: agreement promise route < announced cost dist_iterator dist_vec exchange keep remote \
         < array_sort collections counting_set query < array_batch map queue
     farside-connect: address frame kills lock peer segments table watched < allocated < path < patience < area \
-        < greeting < error simulated < link < lent socket < door < dial remote < memory relay < bulk < beside testing
-    farside-rpc: kills raw < error < answer < bulk < call < stream < service < server < client < sim __private
+        < greeting < error simulated < link < lent socket < door < dial remote < memory relay < bulk < attachments testing
+    farside-rpc: kills < error < answer < bulk < call < stream < service < server < client < sim __private
     farside-kv: error kills < service < index < group < values < open uploads < store < handlers < client
     farside-inspect: element names network points spans sync < protocol < doors < target < __private
     farside-viewer: selection target < client < session < page

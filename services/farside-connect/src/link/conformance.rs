@@ -1,12 +1,14 @@
-//! What a connection must do in Mercury's terms (III-B), over each path: unexpected and expected
+//! The duties of a connection in Mercury's terms (III-B), over each path: unexpected and expected
 //! messages, reads and writes of registered memory, and cancelling.
 
+use std::sync::Mutex;
 use std::thread;
 
 use farside_sys::shm::{Mapping, MemoryPreference};
 use farside_testbed::{deadline, limit, spin_for, wait_until};
 
 use super::*;
+use crate::lock::lock;
 use crate::path::conformance::with_each;
 use crate::patience::Cancellation;
 use crate::remote::{Description, Holder, Remote, expose, expose_in_result};
@@ -165,7 +167,8 @@ fn memory_of_results_is_read_until_it_is_released() {
     });
 }
 
-/// What is taken back, read-only or out of range is refused, and the connection goes on.
+/// Access to memory that is taken back, read-only or out of range is refused, and the connection
+/// goes on.
 #[test]
 fn what_is_not_allowed_is_refused() {
     everywhere("refused", |both| {

@@ -96,7 +96,7 @@ impl Link {
         operation.wait(how).await
     }
 
-    /// What the end of a transfer means. If RDMA has failed, the connection has.
+    /// Returns the error for the end of a transfer. If RDMA has failed, the connection has.
     fn transfer_failed(&self, end: TransferEnd) -> TransferError {
         match (end, self.end()) {
             (TransferEnd::Deadline, _) => TransferError::Deadline,
@@ -141,7 +141,7 @@ async fn finish((slot, at, bytes): Batch<'_>, local: &mut Local<'_>, steps: Step
 /// Cuts parts of memory into batches that fit into a slot.
 struct Batches<I> {
     parts: I,
-    /// What is left of a part.
+    /// The rest of a part.
     rest: Option<Segment>,
 }
 

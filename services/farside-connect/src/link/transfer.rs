@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use super::{CROWDED, Exposed, FETCH_BYTES_MAX, GONE, Link, OFFER_BYTES, OUT_OF_RANGE, READ_ONLY, UNREADABLE};
-use crate::lock::lock;
+use super::exposed::Entry;
+use super::{CROWDED, FETCH_BYTES_MAX, GONE, Link, OFFER_BYTES, OUT_OF_RANGE, READ_ONLY, UNREADABLE};
 use farside_sys::shm::Inaccessible;
 
 use crate::area::Area;
@@ -109,7 +109,7 @@ fn failed(status: u8) -> TransferError {
     }
 }
 
-/// What waits for a transfer. So threads and tasks share the steps of transfers.
+/// The waiter of a transfer. So threads and tasks share the steps of transfers.
 #[derive(Clone, Copy)]
 pub(crate) enum How<'a> {
     /// This thread. It waits inside of [`in_thread`].
@@ -154,11 +154,7 @@ impl Drop for Operation<'_> {
 impl<'a> Operation<'a> {
     /// Begins an operation for which `missing_bytes` bytes are to arrive in `area`.
     pub(super) fn begin(link: &'a Arc<Link>, area: Option<Arc<Area>>, missing_bytes: u64) -> Self {
-        let exposed = Exposed { area: area.clone(), missing_bytes, ..Exposed::default() };
-        let mut table = lock(&link.exposed);
-        let number = table.insert(exposed);
-        link.exposed_count.store(table.len(), Ordering::Relaxed);
-        drop(table);
+        let number = link.exposed.begin(Entry { area: area.clone(), missing_bytes, ..Entry::default() });
         Self { link, number, area }
     }
 
@@ -168,12 +164,12 @@ impl<'a> Operation<'a> {
     }
 
     /// Waits until `look` finds something.
-    async fn news<T>(&self, how: How<'_>, mut look: impl FnMut(&mut Exposed) -> Option<T>) -> Result<T, TransferError> {
+    async fn news<T>(&self, how: How<'_>, mut look: impl FnMut(&mut Entry) -> Option<T>) -> Result<T, TransferError> {
         if let How::Thread(patience) = how {
-            return Ok(self.link.wait(patience, || look(lock(&self.link.exposed).get(self.number)?))?);
+            return Ok(self.link.wait(patience, || self.link.exposed.with(self.number, &mut look))?);
         }
         poll_fn(|context| {
-            let mut table = lock(&self.link.exposed);
+            let mut table = self.link.exposed.table();
             let Some(exposed) = table.get(self.number) else { return Poll::Ready(Err(TransferError::Gone)) };
             if let Some(found) = look(exposed) {
                 return Poll::Ready(Ok(found));
@@ -240,7 +236,7 @@ impl<'a> Fetching<'a> {
     }
 
     /// The bytes that are missing and the end of the read, if it goes on or is over.
-    fn look(&self, exposed: &mut Exposed) -> Option<(u64, Option<u8>)> {
+    fn look(&self, exposed: &mut Entry) -> Option<(u64, Option<u8>)> {
         // More is asked for when a whole piece has arrived.
         let enough = self.bytes - self.asked_bytes + (WINDOW as u64 - 1) * FETCH_BYTES_MAX;
         exposed.wake_bytes = if self.asked_bytes < self.bytes { enough } else { 0 };

@@ -7,14 +7,12 @@
 
 use std::cell::Cell;
 use std::os::fd::AsFd;
-use std::sync::atomic::{Ordering, fence};
-use std::sync::{Arc, MutexGuard, TryLockError};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use farside_sys::net::{Interest, wait_ready};
 
 use super::Link;
-use crate::lock::lock;
 use crate::path::LinkEnd;
 use crate::patience::{self, Patience, WaitEnd};
 
@@ -29,7 +27,7 @@ pub(crate) fn follow_turns() {
 }
 
 /// The time between two looks at a link for which nothing else receives.
-const LOOK_BESIDE: Duration = Duration::from_millis(1);
+const LOOK_ELSEWHERE: Duration = Duration::from_millis(1);
 /// The number of looks between two looks at the clock.
 const LOOKS_PER_CLOCK: u32 = 64;
 
@@ -60,7 +58,7 @@ impl Link {
             if let Some(mut scratch) = lead {
                 let found = self.lead(patience, &mut scratch, &mut look);
                 drop(scratch);
-                self.tell_followers();
+                self.wake_waiting();
                 if let Some(found) = found {
                     return Ok(found);
                 }
@@ -74,14 +72,14 @@ impl Link {
     }
 
     /// Waits as [`wait`](Self::wait) does, and now and then has another link receive.
-    pub fn wait_beside<T>(
+    pub fn wait_and_receive<T>(
         self: &Arc<Self>,
         patience: &Patience,
         receive_elsewhere: impl Fn(),
         mut look: impl FnMut() -> Option<T>,
     ) -> Result<T, WaitEnd> {
         loop {
-            let deadline = patience.deadline.min(Instant::now() + LOOK_BESIDE);
+            let deadline = patience.deadline.min(Instant::now() + LOOK_ELSEWHERE);
             let short = Patience { deadline, cancelled: patience.cancelled.clone() };
             match self.wait(&short, &mut look) {
                 Err(WaitEnd::Deadline) if deadline < patience.deadline => receive_elsewhere(),
@@ -108,8 +106,7 @@ impl Link {
         scratch: &mut Vec<u8>,
         look: &mut impl FnMut() -> Option<T>,
     ) -> Option<T> {
-        // No other thread leads now.
-        self.led.store(self.led.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        self.receiving.count();
         let mut looks: u32 = 0;
         let mut idle_since = None;
         loop {
@@ -123,7 +120,7 @@ impl Link {
             if count > 0 {
                 idle_since = None;
                 // The frames were for other threads.
-                self.tell_followers();
+                self.wake_waiting();
             }
             std::hint::spin_loop();
             if is_quick {
@@ -145,17 +142,12 @@ impl Link {
 
     /// How often a thread began to receive.
     pub fn led(&self) -> u64 {
-        self.led.load(Ordering::Relaxed)
+        self.receiving.begun()
     }
 
     /// The right to receive, unless another thread has it.
     pub fn try_lead(&self) -> Option<MutexGuard<'_, Vec<u8>>> {
-        match self.lead.try_lock() {
-            Ok(lead) => Some(lead),
-            // A function of the program panicked in it. The memory has no meaning between steps.
-            Err(TryLockError::Poisoned(lead)) => Some(lead.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        self.receiving.try_take()
     }
 
     /// Receives what has arrived, for the loop of a client. Returns the number of frames.
@@ -164,9 +156,9 @@ impl Link {
     /// [`LinkEnd`] once the link has ended.
     #[cfg(feature = "tokio")]
     pub fn receive(self: &Arc<Self>) -> Result<usize, LinkEnd> {
-        let received = self.step(&mut lock(&self.lead));
+        let received = self.step(&mut self.receiving.take());
         if received != Ok(0) {
-            self.tell_followers();
+            self.wake_waiting();
         }
         received
     }
@@ -180,7 +172,7 @@ impl Link {
             // A failure is noted in the link.
             let _ = self.step(&mut scratch);
             drop(scratch);
-            self.tell_followers();
+            self.wake_waiting();
         }
         self.end().is_none()
     }
@@ -191,7 +183,8 @@ impl Link {
             let (socket, waker) = self.path.descriptors();
             let socket = Interest { fd: socket, writable: waker.is_none() && self.path.backlog_bytes() > 0 };
             let waker = waker.map(|fd| Interest { fd, writable: false });
-            let poke = self.poke.as_ref().map(|poke| Interest { fd: poke.as_fd(), writable: false });
+            let poke = self.receiving.poke.as_ref();
+            let poke = poke.map(|poke| Interest { fd: poke.as_fd(), writable: false });
             let interests: Vec<_> = [socket].into_iter().chain(waker).chain(poke).collect();
             // A failure ends the sleep early, and the caller looks again.
             let ready = wait_ready(&interests, Some(deadline)).unwrap_or_default();
@@ -200,7 +193,7 @@ impl Link {
                 self.path.look();
             }
             if ready.last() == Some(&true)
-                && let Some(poke) = &self.poke
+                && let Some(poke) = &self.receiving.poke
             {
                 poke.reset();
             }
@@ -209,23 +202,25 @@ impl Link {
 
     /// Sleeps until `look` returns something or the leader has left.
     fn follow<T>(&self, patience: &Patience, look: &mut impl FnMut() -> Option<T>) -> Option<T> {
-        let guard = lock(&self.followers);
-        self.follower_count.fetch_add(1, Ordering::Relaxed);
-        // SYNC: pairs with the fence in `tell_followers`.
-        fence(Ordering::SeqCst);
-        let found = look();
-        let may_lead = self.may_lead() && self.try_lead().is_some();
-        if found.is_none() && !may_lead && self.end().is_none() && !patience.is_cancelled() {
+        self.receiving.wait(|| {
+            let found = look();
+            let may_lead = self.may_lead() && self.try_lead().is_some();
+            let sleeps = found.is_none() && !may_lead && self.end().is_none() && !patience.is_cancelled();
             let left = patience.deadline.saturating_duration_since(Instant::now());
-            // Cancelling tells the followers, too.
-            drop(self.changed.wait_timeout(guard, left.min(Duration::from_secs(1 << 30))));
-        }
-        self.follower_count.fetch_sub(1, Ordering::Relaxed);
-        found
+            // Cancelling wakes the threads that wait, too.
+            (found, sleeps.then(|| left.min(Duration::from_secs(1 << 30))))
+        })
     }
 
     /// Wakes the waiting threads, so that they look at their flags.
     pub fn wake_waiting(&self) {
-        self.tell_followers();
+        self.receiving.wake_others();
+    }
+
+    /// Wakes the thread that receives, so that it looks whether it can send, and at its flags.
+    pub fn poke_leader(&self) {
+        if let Some(poke) = &self.receiving.poke {
+            poke.wake();
+        }
     }
 }

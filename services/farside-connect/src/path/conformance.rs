@@ -1,4 +1,4 @@
-//! What every [`Path`] must do, whatever carries its frames.
+//! The duties of every [`Path`], whatever carries its frames.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,7 +62,7 @@ fn connect(address: &str, rdma: Option<&Rdma>) -> Ends {
     })
 }
 
-/// The same of a simulated network.
+/// Runs a test over a simulated network.
 fn simulate() -> Ends {
     Network::new(Profile::default(), 1).unwrap().connect().unwrap().map(|path| Box::new(path) as Box<dyn Path>)
 }

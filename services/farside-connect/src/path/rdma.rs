@@ -1,4 +1,4 @@
-//! The path for bulk data over RDMA, beside TCP.
+//! The path for bulk data over RDMA, in addition to TCP.
 //!
 //! A connection stays one of TCP: greeting, calls, sign of life and end. Where both sides ask for
 //! it, a connected endpoint of libfabric goes with it, and reads and writes [`Memory`] of the peer.
@@ -191,7 +191,7 @@ pub struct RdmaPath {
     known: Mutex<HashMap<u64, Arc<PeerMemory>>>,
     /// The memory that this side has registered, with its numbers at the connection.
     own: Mutex<HashMap<u64, usize>>,
-    /// The program was told that memory could not be registered.
+    /// The program has heard that memory could not be registered.
     has_warned: AtomicBool,
 }
 

@@ -20,7 +20,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io::{Error, ErrorKind, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use farside_fabric::bell::{Fencing, SleepToken};
 use farside_fabric::ring::{Header, Next, record_bytes};
@@ -34,6 +34,7 @@ use self::memory::{RingReceiver, RingSender, Shared};
 use super::{Direct, LinkEnd, Path};
 use crate::allocated::Allocated;
 use crate::frame::{BODY_BYTES_MAX, HEAD_BYTES, Head};
+use crate::lock::lock;
 use crate::segments::Segment;
 
 /// The number of looks at an empty ring between two looks at the socket.
@@ -47,8 +48,8 @@ const MAPPED_MAX: usize = 2 * SHARED_MAX;
 /// The most messages that are taken from the socket to find one. It holds fewer.
 const MESSAGES_AT_ONCE: usize = 4096;
 
-/// What a client offers: the memory, and a secret in its own memory. A server that finds the secret
-/// there reads the right process's memory.
+/// The offer of a client: the memory, and a secret in its own memory. A server that finds the
+/// secret there reads the right process's memory.
 #[derive(Debug)]
 pub struct Offer {
     shared: Shared,
@@ -133,7 +134,7 @@ pub struct ShmPath {
     is_closed_here: AtomicBool,
     /// The peer's number, if this process may read its memory.
     peer_pid: Option<i32>,
-    /// What the peer has shared. Locked while a message is taken from the socket.
+    /// The memory that the peer has shared. Locked while a message is taken from the socket.
     shared_by_peer: Mutex<HashMap<u64, Arc<Allocated>>>,
     /// Read by the peer.
     _secret: Box<[u8; 16]>,
@@ -151,10 +152,6 @@ struct Sleep {
 struct Out {
     ring: RingSender,
     backlog: VecDeque<(Head, Vec<u8>)>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl ShmPath {

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::ThreadId;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use farside_sys::net::Waker;
 
 use super::{LinkEnd, Path};
 use crate::frame::{HEAD_BYTES, Head};
+use crate::lock::lock;
 
 /// The bytes of one direction of a connection that are under way, or were not received.
 const WINDOW_BYTES: usize = 256 * 1024;
@@ -96,14 +97,14 @@ enum Side {
 struct EndState {
     side: Side,
     line: Line,
-    /// What is under way to this end, in order.
+    /// The frames that are under way to this end, in order.
     under_way: VecDeque<Message>,
     arrived: VecDeque<(Head, Vec<u8>)>,
     /// The bytes of both.
     bytes: usize,
     /// When the last message to this end arrives.
     last_ns: u64,
-    /// What this end has yet to send.
+    /// The frames that this end has yet to send.
     backlog: VecDeque<(Head, Vec<u8>)>,
     backlog_bytes: usize,
     has_ended: bool,
@@ -118,10 +119,6 @@ enum Message {
     End,
     /// There is room for the backlog.
     Room,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Network {

@@ -5,13 +5,14 @@ use std::io::{Error, ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use farside_wire::check::MessageKind;
 
 use super::rdma::RdmaPath;
 use super::{LinkEnd, Path};
 use crate::frame::{BODY_BYTES_MAX, HEAD_BYTES, Head};
+use crate::lock::lock;
 
 /// The length of the body and the header.
 const PREFIX_BYTES: usize = 4 + HEAD_BYTES;
@@ -29,12 +30,8 @@ pub(crate) struct TcpPath {
     /// The beginning of a frame whose rest has not arrived.
     partial: Mutex<Vec<u8>>,
     is_closed_here: AtomicBool,
-    /// What carries bulk data beside the stream.
+    /// The carrier of bulk data, if it does not go through the stream.
     rdma: Option<Arc<RdmaPath>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl TcpPath {

@@ -1,4 +1,4 @@
-//! [`Lookout`]: what is told of the workers of a process.
+//! [`Lookout`]: the activity of the workers of a process.
 
 use std::thread;
 use std::time::{Duration, Instant};

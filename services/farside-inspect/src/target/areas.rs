@@ -25,10 +25,10 @@ pub(super) struct Areas {
     budget: Arc<Budget>,
 }
 
-/// What a worker shows under a name.
+/// An area that a worker shows under a name.
 #[derive(Debug)]
 pub(super) struct Area {
-    /// What is said of it. Its `step` is not kept up to date.
+    /// The description. Its `step` is not kept up to date.
     part: Mutex<Part>,
     /// The workers that show it. There may be several if the memory is that of the process.
     shown_by: Mutex<BTreeSet<u32>>,
@@ -40,10 +40,8 @@ pub(super) struct Area {
 pub(super) enum Source {
     View(Arc<Shared>),
     Memory(Arc<LockedMemory>),
-    /// The bits of a number: a gauge or a parameter.
-    Number(Arc<AtomicU64>),
-    /// An action or a probe: a function of the worker.
-    Function,
+    /// A named value: the bits of a number, or `None` for a function of the worker.
+    Named(Option<Arc<AtomicU64>>),
 }
 
 impl Area {
@@ -57,7 +55,7 @@ impl Area {
         Arc::new(Self { part: Mutex::new(part), shown_by: Mutex::new([worker].into()), source })
     }
 
-    /// What is said of it at this moment.
+    /// The description at this moment.
     pub(super) fn part(&self) -> Part {
         Part { step: self.step(), ..lock(&self.part).clone() }
     }
@@ -84,7 +82,7 @@ impl Areas {
         self.memories.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// What counts the mapped slots of this process.
+    /// The count of the mapped slots of this process.
     pub(super) fn budget(&self) -> &Arc<Budget> {
         &self.budget
     }
@@ -137,7 +135,7 @@ impl Areas {
         match &area.source {
             Source::View(shared) => shared.close(),
             Source::Memory(memory) => memory.close(),
-            Source::Number(_) | Source::Function => {}
+            Source::Named(_) => {}
         }
     }
 

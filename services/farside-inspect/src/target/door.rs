@@ -105,7 +105,7 @@ impl Drop for Doorway {
     }
 }
 
-/// What a process is asked for.
+/// The question to a process.
 #[derive(Wire)]
 #[wire(crate = "farside_rpc")]
 struct Ask {
@@ -115,7 +115,7 @@ struct Ask {
     network: Option<Listen>,
 }
 
-/// What it answers.
+/// The answer of a process.
 #[derive(Wire)]
 #[wire(crate = "farside_rpc")]
 struct Told {

@@ -48,7 +48,7 @@ pub(super) trait Neighborhood: fmt::Debug + Send + Sync {
     fn ask_neighbors(&self, conductor: &Conductor, caller: Option<&Caller>) -> Option<Neighbors>;
 }
 
-/// What the doors of a process do for their clients. Clones share everything.
+/// The handlers of the calls of a process's doors. Clones share everything.
 #[derive(Clone, Debug)]
 pub(super) struct Handlers {
     about: About,
@@ -260,8 +260,8 @@ impl Door for Handlers {
                 }
                 _ => now(memory.read(block).await?.into()),
             },
-            Source::Number(bits) => now(bits.load(Ordering::Relaxed).to_ne_bytes()[..].into()),
-            Source::Function => return Err(Refused::Role { name, wanted: "something with elements".into() }),
+            Source::Named(Some(bits)) => now(bits.load(Ordering::Relaxed).to_ne_bytes()[..].into()),
+            Source::Named(None) => return Err(Refused::Role { name, wanted: "something with elements".into() }),
         };
         self.points.pass();
         Ok(got)
@@ -375,7 +375,7 @@ impl Door for Handlers {
 /// Sets a parameter, or checks that it can be.
 fn set(area: &Area, value: f64, only_check: bool) -> Result<(), Refused> {
     let Part { name, role, .. } = area.part();
-    let (Role::Parameter { least, most }, Source::Number(bits)) = (role, &area.source) else {
+    let (Role::Parameter { least, most }, Source::Named(Some(bits))) = (role, &area.source) else {
         return Err(Refused::Role { name, wanted: "a parameter".into() });
     };
     // Also false for NaN.

@@ -89,7 +89,7 @@ pub(super) trait Publisher {
     fn act(&self, action: &str) -> Result<(), Error>;
 }
 
-/// What is known of a worker that publishes steps.
+/// The state of a worker that publishes steps.
 #[derive(Debug, Default)]
 struct Steps {
     views: Vec<Arc<dyn Stepping>>,
@@ -197,7 +197,7 @@ impl Holds {
     /// is about to publish a step.
     ///
     /// # Errors
-    /// Those of a wait, and those of actions.
+    /// The error of a wait that failed, or of an action.
     pub(super) fn before(&self, publisher: &dyn Publisher, step: u64) -> Result<(), Error> {
         let number = publisher.number();
         let mut state = lock(&self.state);

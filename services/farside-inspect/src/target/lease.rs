@@ -1,4 +1,4 @@
-//! What readers hold, and that it ends when they are gone.
+//! The leases of readers, which end when the readers are gone.
 //!
 //! A reader that holds something has a call of [`Door::attend`](crate::protocol::Door::attend) open
 //! meanwhile. It sends this call before it takes anything, and gets nothing before the call has
@@ -99,7 +99,7 @@ impl<G: Fn()> Drop for Attending<G> {
     }
 }
 
-/// What a reader holds in a process: a hold of its workers, or a lock of memory.
+/// The lease of a reader in a process: of its workers, or of memory.
 #[derive(Debug)]
 pub(super) struct Lease {
     number: u64,

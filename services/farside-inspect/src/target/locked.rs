@@ -346,7 +346,7 @@ mod tests {
         }
     }
 
-    /// Whether the program was woken.
+    /// Set when the program was woken.
     #[derive(Default)]
     struct Program(AtomicBool);
 

@@ -37,7 +37,7 @@ pub trait Memory: sealed::Sealed {
     /// The type of the values.
     type Element: Element + Pod;
 
-    /// What this worker shows.
+    /// The area that this worker shows.
     #[doc(hidden)]
     fn shown(&self, me: &Worker) -> Result<ShownMemory, ExposeError>;
 }
@@ -46,7 +46,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// What a worker shows of memory.
+/// The memory that a worker shows.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct ShownMemory {
@@ -123,7 +123,7 @@ impl<T: Element + Pod + Send> Memory for Segment<T> {
 /// program takes no part. A program that changes several values which belong together
 /// [locks](Self::lock) the memory, so that no reader sees half of the change.
 ///
-/// Dropping it ends it. So does freeing the memory; readers are then told that it is gone.
+/// Dropping it ends it. So does freeing the memory; readers then learn that it is gone.
 pub struct Exposed<'w, T> {
     me: &'w Worker,
     memory: Arc<LockedMemory>,
@@ -284,8 +284,8 @@ impl<'w, T: Element> Exposed<'w, T> {
     /// worker serves others meanwhile.
     ///
     /// # Errors
-    /// Those of [`Worker::progress`], if it has to wait. [`Error::Deadline`] if another worker of
-    /// this process keeps symmetric memory locked for 20 s.
+    /// An error of [`Worker::progress`], if it has to wait. [`Error::Deadline`] if another worker
+    /// of this process keeps symmetric memory locked for 20 s.
     ///
     /// # Panics
     /// If this handle has locked the memory already.

@@ -5,7 +5,7 @@
 //! comes to process 0 first, and asks it for the doors of the others on the network, which then
 //! open these at any free port. So no process listens on the network that no one has asked for.
 //!
-//! A process that is asked opens its door on a thread beside its workers, which may compute for
+//! A process that is asked opens its door on a thread of its own, because workers may compute for
 //! long, and answers in the same way ([`Caller::run_beside`]). See [`Doorway`](super::door).
 
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ use crate::sync::lock;
 /// The time that processes have to open their doors.
 const OPENING_TIME: Duration = Duration::from_secs(1);
 /// The time after which a process is asked again. It drops a question, or its asker the answer,
-/// while it runs as many functions beside its workers as it may.
+/// while it runs as many functions outside of its workers as it may.
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// The number of a process, and that of all processes.
@@ -61,13 +61,13 @@ pub(super) type AskFor = fn(&Caller, u32, Option<&Listen>) -> bool;
 #[derive(Debug, Default)]
 struct State {
     opened: Option<Opened>,
-    /// What other processes have answered that were asked for their doors on the network.
+    /// The answers of other processes that were asked for their doors on the network.
     neighbors: BTreeMap<u32, Asked<NetworkDoor>>,
-    /// The same of those that were asked for their doors on their machine.
+    /// The answers of those that were asked for their doors on their machine.
     others: BTreeMap<u32, Asked<()>>,
 }
 
-/// What another process has answered.
+/// The answer of another process.
 #[derive(Debug)]
 enum Asked<T> {
     /// Nothing yet.

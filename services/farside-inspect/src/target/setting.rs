@@ -32,7 +32,7 @@ pub(super) fn builder(address: &str) -> Result<Builder, StartError> {
         .max_time(TIME_MAX))
 }
 
-/// What the environment says of doors.
+/// The setting of doors in the environment.
 pub(super) enum Setting {
     Off,
     Machine,
@@ -51,7 +51,7 @@ pub(super) fn setting() -> Result<Setting, ExposeError> {
     }
 }
 
-/// What a door on the network is to do.
+/// Returns the address and the tokens of a door on the network.
 pub(super) fn listen(address: &str, token_file: &Path) -> Result<Listen, ExposeError> {
     let (host, port) = listening(address).ok_or_else(|| ExposeError::Setting { value: address.into() })?;
     Ok(Listen { host, port, tokens: read_tokens(token_file)? })

@@ -30,7 +30,7 @@ use crate::sync::lock;
 /// The number of readers that may wait for a step of one view.
 const WANTS_MAX: usize = 1024;
 
-/// What the program and the door share of one view.
+/// The state of one view that the program and the door share.
 #[derive(Debug)]
 pub(super) struct Shared {
     /// The part, as it was opened.
@@ -127,7 +127,7 @@ impl Shared {
     /// Does what readers have asked for before a step is published: stays, and runs actions.
     ///
     /// # Errors
-    /// Those of a wait, and those of actions.
+    /// The error of a wait that failed, or of an action.
     #[cold]
     pub(super) fn before(&self, publisher: &dyn Publisher, step: u64) -> Result<(), Error> {
         self.holds.before(publisher, step)
@@ -214,7 +214,7 @@ impl Shared {
         Waiting { shared: self, wish, ticket: None }
     }
 
-    /// What can be said of a wish at once.
+    /// Returns the answer to a wish, if it can be given at once.
     fn at_once(&self, copies: &Copies, wish: Wish) -> Option<Result<Arc<Slot>, Refused>> {
         if copies.is_closed {
             return Some(Err(self.unknown()));

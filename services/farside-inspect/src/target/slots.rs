@@ -40,7 +40,7 @@ use crate::sync::lock;
 const SLOTS: usize = 3;
 /// The time for which a reader has a slot in any case.
 pub(crate) const PIN_TIME: Duration = Duration::from_secs(2);
-/// What travels with the answer is not mapped.
+/// The most bytes that travel with the answer, and are not mapped.
 const COPIED_MAX: usize = 4096;
 /// The most runs of bytes that are described to a reader. Of more, it gets a copy.
 const RUNS_MAX: usize = 256;

@@ -18,7 +18,7 @@ use super::error::ExposeError;
 use super::host::{Alone, Host};
 use super::locked::LockedMemory;
 use super::memory::{LockedHere, set_origin, set_spacing, set_units, wrong};
-use super::numbers::{Gauge, Parameter};
+use super::named::Number;
 use super::view::{ViewBuilder, check_place, described, elements_of, fields_of};
 use crate::element::Element;
 use crate::names::RANKS;
@@ -65,7 +65,7 @@ impl Standalone {
     /// The same, for a process whose number the program knows.
     ///
     /// # Errors
-    /// Those of [`begin`](Self::begin).
+    /// [`ExposeError`], as for [`begin`](Self::begin).
     pub fn begin_as(rank: u32, count: u32) -> Result<Self, ExposeError> {
         let doorway = Arc::new(Doorway::default());
         doorway.open_alone(rank, count.max(rank.saturating_add(1)))?;
@@ -87,18 +87,16 @@ impl Standalone {
     ///
     /// # Errors
     /// [`ExposeError`].
-    pub fn gauge(&self, name: &str) -> Result<Gauge, ExposeError> {
-        let host = Host::Alone(&self.0);
-        Gauge::show(host, described(host, name, Role::Gauge)?)
+    pub fn gauge(&self, name: &str) -> Result<Number, ExposeError> {
+        Number::gauge(Host::Alone(&self.0), name)
     }
 
     /// Shows a number that readers may set.
     ///
     /// # Errors
     /// [`ExposeError`].
-    pub fn parameter(&self, name: &str, default: f64, bounds: RangeInclusive<f64>) -> Result<Parameter, ExposeError> {
-        let host = Host::Alone(&self.0);
-        Parameter::show(host, described(host, name, Role::Gauge)?, default, bounds)
+    pub fn parameter(&self, name: &str, default: f64, bounds: RangeInclusive<f64>) -> Result<Number, ExposeError> {
+        Number::parameter(Host::Alone(&self.0), name, default, bounds)
     }
 
     /// Makes memory for `count` elements, all bytes 0, that readers see as it is now.

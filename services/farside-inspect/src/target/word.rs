@@ -14,7 +14,8 @@ use super::atomics::{AtomicU64, Ordering, fence};
 const IS_AWAITED: u64 = 1;
 const IS_CLAIMED: u64 = 2;
 const FLAGS: u64 = IS_AWAITED | IS_CLAIMED;
-/// What a lock adds, and its end. As a bit of the word: whether the memory is locked.
+/// The increment of a lock, and of its end. As a bit of the word, it says that the memory is
+/// locked.
 const CHANGE: u64 = 4;
 
 /// How many times the lock of one area is taken before its words could be those of the next area.

@@ -1,5 +1,5 @@
 //! The lock word of exposed memory under the model checker: no reader takes a half update for a
-//! whole one, two holders exclude each other, and whatever waits for a lock is told of its end.
+//! whole one, two holders exclude each other, and whatever waits for a lock learns of its end.
 //!
 //! The file of the word is compiled here with the checker's atomics, and once more with a fence
 //! that does nothing, to show that the model finds what is missing then.
@@ -116,10 +116,10 @@ fn two_holders_exclude_each_other() {
     });
 }
 
-/// A program that claims the next lock finds the memory free, or the reader that has locked it is
-/// told at the end of its lock.
+/// A program that claims the next lock finds the memory free, or hears of the end of the lock from the
+/// reader that has it.
 #[test]
-fn the_end_of_a_lock_is_told_to_the_program() {
+fn the_program_hears_of_the_end_of_a_lock() {
     use checked::word::LockWord;
 
     loom::model(|| {
@@ -175,7 +175,7 @@ fn readers_lock_behind_the_program() {
     });
 }
 
-/// A reader that begins to wait finds the memory free, or the holder is told.
+/// A reader that begins to wait finds the memory free, or the holder learns of it.
 #[test]
 fn the_end_of_a_lock_is_told_to_readers() {
     use checked::word::LockWord;

@@ -218,7 +218,7 @@ fn interrupt_put_in_parts(address: &str, part: &str) {
     assert_eq!(kv.get("endless").unwrap(), b"first");
 }
 
-/// The same of a put in parts, between two parts.
+/// A put in parts that is interrupted between two parts leaves nothing.
 #[test]
 fn an_interrupted_put_in_parts_leaves_nothing() {
     interrupt_put_in_parts(&format!("shm:{}", unique("parts")), "silent");

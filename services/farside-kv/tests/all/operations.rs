@@ -2,14 +2,14 @@
 
 use std::io::Read;
 
-use farside_kv::{Client, ClientError, KEY_BYTES_MAX, KvError, KvServer, PAGE_ENTRIES_MAX, Store};
+use farside_kv::{Client, ClientError, KEY_BYTES_MAX, KvError, KvServer, PAGE_ENTRIES_MAX, Part, Stat, Store};
 use farside_rpc::{CallError, Credentials, Server};
 use farside_testbed::{limit, wait_until};
 
 use crate::{Folder, bytes, connect_as, everywhere, serve, unique};
 
 /// The sizes around the limits, and a value of several pieces.
-const SIZES: [usize; 7] = [0, 1, 4096, 64 << 10, (64 << 10) + 1, 5 << 20, (17 << 20) + 3];
+const SIZES: [usize; 7] = [0, 1, 4096, 64 << 10, (64 << 10) + 1, 8 << 20, (17 << 20) + 3];
 
 fn refused(error: ClientError) -> KvError {
     match error {
@@ -221,39 +221,70 @@ fn a_put_in_parts_is_given_up() {
     assert_eq!(kv.get("key").unwrap(), b"first");
 }
 
+/// Sends a part without waiting for its turn.
+fn part(kv: &Client, version: u64, offset: u64, bytes: usize, crc32: Option<u32>) -> Result<Stat, CallError<KvError>> {
+    kv.calls().put("key".into(), Part { version, offset, crc32 }, vec![1; bytes].into())?.wait()
+}
+
+/// Begins a value. Returns its version.
+fn begin(kv: &Client) -> Result<u64, CallError<KvError>> {
+    part(kv, 0, 0, 0, None).map(|stat| stat.version)
+}
+
+/// Gives up a value that was begun.
+fn give_up(kv: &Client, number: u64) {
+    let error = part(kv, number, u64::MAX, 0, Some(0)).unwrap_err();
+    assert!(matches!(error, CallError::Service(KvError::Transfer { .. })), "{error}");
+}
+
 /// Parts that do not follow each other, and numbers that are not known, are refused.
 #[test]
 fn parts_follow_each_other() {
     everywhere(|kv| {
-        let calls = kv.calls();
-        let number = calls.begin("key".into()).unwrap().wait().unwrap();
-        let append = |number, offset, bytes| calls.append(number, offset, vec![1; bytes].into()).unwrap().wait();
-        append(number, 0, 1 << 20).unwrap();
-        let error = append(number, 0, 1 << 20).unwrap_err();
-        assert!(matches!(error, CallError::Service(KvError::Transfer { .. })), "{error}");
+        let is_refused = |put: Result<Stat, _>| {
+            let error = put.unwrap_err();
+            assert!(matches!(error, CallError::Service(KvError::Transfer { .. })), "{error}");
+            error.to_string()
+        };
         let none = |number| Err(CallError::Service(KvError::NoUpload { number }));
-        assert_eq!(append(number, 1 << 20, 1), none(number), "what is wrong ends the put");
+        const MIB: usize = 1 << 20;
+        let number = begin(kv).unwrap();
+        part(kv, number, 0, MIB, None).unwrap();
+        is_refused(part(kv, number, 0, MIB, None));
+        assert_eq!(part(kv, number, 1 << 20, MIB, None), none(number), "what is wrong ends the put");
 
-        let number = calls.begin("key".into()).unwrap().wait().unwrap();
-        append(number, 0, (1 << 20) + 10).unwrap();
-        let error = append(number, (1 << 20) + 10, 10).unwrap_err();
-        assert!(matches!(error, CallError::Service(KvError::Transfer { .. })), "{error}");
+        // Parts but the last have whole MiB.
+        is_refused(part(kv, begin(kv).unwrap(), 0, MIB + 10, None));
+        is_refused(part(kv, 0, 0, 10, None));
+        is_refused(part(kv, 0, 1 << 20, MIB, None));
+        // A short value has one part.
+        is_refused(part(kv, begin(kv).unwrap(), 0, 10, Some(crc32fast::hash(&[1; 10]))));
 
-        let number = calls.begin("key".into()).unwrap().wait().unwrap();
-        append(number, 0, 1 << 20).unwrap();
-        calls.keep(number).unwrap().wait().unwrap();
-        let error = calls.finish(number, 0).unwrap().wait().unwrap_err();
-        assert!(error.to_string().contains("checksum"), "{error}");
-        assert_eq!(append(number, 0, 1), none(number));
-        assert_eq!(calls.keep(number).unwrap().wait(), none(number));
-        assert_eq!(calls.finish(number, 0).unwrap().wait().map(drop), none(number));
+        let number = begin(kv).unwrap();
+        part(kv, number, 0, MIB, None).unwrap();
+        let kept = part(kv, number, 0, 0, None).unwrap();
+        assert_eq!((kept.version, kept.bytes, kept.crc32), (number, 1 << 20, crc32fast::hash(&vec![1; MIB])));
+        assert!(is_refused(part(kv, number, 1 << 20, 1, Some(0))).contains("checksum"));
+        for (bytes, crc32) in [(MIB, None), (0, None), (0, Some(0))] {
+            assert_eq!(part(kv, number, 0, bytes, crc32), none(number));
+        }
+        // A whole value with a wrong checksum replaces none.
+        for bytes in [0, 10, 70_000] {
+            assert!(is_refused(part(kv, 0, 0, bytes, Some(7))).contains("checksum"));
+        }
         assert!(kv.get("key").unwrap_err().is_not_found());
 
-        let numbers: Vec<_> = (0..16).map(|_| calls.begin("key".into()).unwrap().wait().unwrap()).collect();
-        let error = calls.begin("key".into()).unwrap().wait().unwrap_err();
-        assert_eq!(error, CallError::Service(KvError::TooManyUploads { max: 16 }));
-        numbers.iter().for_each(|number| calls.discard(*number).unwrap().wait().unwrap());
-        calls.begin("key".into()).unwrap().wait().unwrap();
+        let number = part(kv, 0, 0, MIB, None).unwrap().version;
+        let value = vec![1; MIB + 1];
+        let stored = part(kv, number, 1 << 20, 1, Some(crc32fast::hash(&value))).unwrap();
+        assert_eq!(stored, kv.stat("key").unwrap());
+        assert!(kv.get("key").unwrap() == value);
+
+        let numbers: Vec<_> = (0..16).map(|_| begin(kv).unwrap()).collect();
+        assert_eq!(begin(kv), Err(CallError::Service(KvError::TooManyUploads { max: 16 })));
+        numbers.into_iter().for_each(|number| give_up(kv, number));
+        give_up(kv, begin(kv).unwrap());
+        kv.remove("key").unwrap();
     });
 }
 
@@ -266,17 +297,16 @@ fn clients_do_not_share_their_uploads() {
     let server = Server::builder().listen(&address).unwrap().provider(0, KvServer::new(store)).start().unwrap();
     let connect = || connect_as(&address, Credentials::own_user());
     let clients: Vec<_> = (0..5).map(|_| connect()).collect();
-    let begin = |client: &Client| client.calls().begin("key".into()).unwrap().wait();
     let numbers: Vec<_> = clients[..4].iter().flat_map(|client| (0..16).map(|_| begin(client).unwrap())).collect();
     let busy = CallError::Service(KvError::Busy { max: 64 });
     assert_eq!(begin(&clients[4]).unwrap_err(), busy);
     // Another client's value is none.
     let number = numbers[0];
     let none = CallError::Service(KvError::NoUpload { number });
-    assert_eq!(clients[1].calls().keep(number).unwrap().wait().unwrap_err(), none);
-    clients[1].calls().discard(number).unwrap().wait().unwrap();
+    assert_eq!(part(&clients[1], number, 0, 0, None).unwrap_err(), none);
+    assert_eq!(part(&clients[1], number, u64::MAX, 0, Some(0)).unwrap_err(), none);
     assert_eq!(begin(&clients[4]).unwrap_err(), busy);
-    clients[0].calls().discard(number).unwrap().wait().unwrap();
+    give_up(&clients[0], number);
     begin(&clients[4]).unwrap();
     drop(clients);
     drop(server);
@@ -306,11 +336,14 @@ fn put_with_pause(kv: &Client, pause: impl FnOnce()) {
 fn a_slow_reader_is_waited_for() {
     let address = format!("shm:{}", unique("slow"));
     let server = serve(&address, Store::memory().upload_time(limit()));
-    let signs = || server.stats().iter().find(|stats| stats.name.ends_with("/keep")).unwrap().done;
-    put_with_pause(&crate::connect(&address), || wait_until("two signs of life", || signs() >= 2));
+    let puts = || server.stats().iter().find(|stats| stats.name.ends_with("/put")).unwrap().done;
+    put_with_pause(&crate::connect(&address), || {
+        // The beginning and the five parts before the pause are no signs of life.
+        wait_until("two signs of life", || puts() >= 8);
+    });
 }
 
-/// What is no regular file is written, not replaced.
+/// Links, pipes and devices are written, not replaced.
 #[test]
 fn links_pipes_and_folders_stay_what_they_are() {
     everywhere(|kv| {

@@ -60,7 +60,7 @@ pub(super) struct Slot {
     pub(super) is_under_way: bool,
     /// The answer, with its status.
     pub(super) answer: Option<(u8, Vec<u8>)>,
-    /// What of a stream has arrived, once the answer has begun one.
+    /// The items of a stream that have arrived, once the answer has begun one.
     stream: Option<Box<Arrived>>,
     /// The task that waits for the answer, or for items.
     task: Option<Waker>,
@@ -68,7 +68,7 @@ pub(super) struct Slot {
     left: Option<Vec<u64>>,
 }
 
-/// What must be told of a frame.
+/// The news of a frame.
 pub(super) enum Heard {
     /// A thread that looks by itself.
     Looks,

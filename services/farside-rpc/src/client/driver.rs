@@ -168,7 +168,7 @@ impl Driver {
         *lock(&self.receiver) = Some(task.clone());
     }
 
-    /// Returns whether the task that receives was told of something.
+    /// Returns whether the task that receives has news.
     pub(super) fn take_news(&self) -> bool {
         self.has_news.swap(false, Ordering::AcqRel)
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use farside_connect::beside::{Area, Received, attached};
+use farside_connect::attachments::{Area, Received, attached};
 use farside_wire::{Beside, Decoder, Encoder, Schema, WireError, travels_beside};
 
 use super::{Client, Procedure, Signature, Stub};

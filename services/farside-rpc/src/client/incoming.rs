@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::task::{Poll, Waker};
 
 use farside_connect::LinkEnd;
-use farside_connect::beside::Received;
+use farside_connect::attachments::Received;
 use farside_connect::frame::{Head, Kind};
 use farside_connect::patience::Patience;
 use farside_wire::{Decoder, Wire};
@@ -48,8 +48,8 @@ impl Arrived {
 
 /// Reads the answer of a call.
 #[inline]
-pub(super) fn read<T: Wire, E: Wire>(status: u8, body: &[u8], beside: Option<Received>) -> Result<T, CallError<E>> {
-    match beside {
+pub(super) fn read<T: Wire, E: Wire>(status: u8, body: &[u8], attached: Option<Received>) -> Result<T, CallError<E>> {
+    match attached {
         None => answer::read(status, Decoder::new(body)),
         Some(received) => answer::read(status, Decoder::new(body).within(&received)),
     }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 use std::{fmt, io, thread};
 
-use farside_connect::beside::{Description, Holder, Owner, Received, pull_described};
+use farside_connect::attachments::{Description, Holder, Owner, Received, pull_described};
 use farside_connect::frame::{Head, Kind};
 use farside_connect::patience::{Cancellation, Patience, WaitEnd};
 use farside_connect::{LinkEnd, TransferError, lock};
@@ -97,7 +97,7 @@ impl Progress {
     }
 }
 
-/// A call that takes system calls beside its own: the client must connect, the result is long, or
+/// A call that takes system calls besides its own: the client must connect, the result is long, or
 /// the call is made again.
 #[derive(Default)]
 struct Elsewhere {
@@ -105,7 +105,7 @@ struct Elsewhere {
     cancelled: Arc<Cancellation>,
 }
 
-/// What the caller has of such a call. Dropping it cancels the call.
+/// The caller's side of such a call. Dropping it cancels the call.
 struct Awaited {
     elsewhere: Arc<Elsewhere>,
     origin: Origin,
@@ -133,9 +133,9 @@ impl Drop for Awaited {
     }
 }
 
-/// What a thread keeps of a result, for the caller to read.
-fn keep(status: u8, body: &[u8], beside: Option<Received>) -> Outcome {
-    Ok((status, body.to_vec(), beside))
+/// Keeps a result for the caller to read.
+fn keep(status: u8, body: &[u8], attached: Option<Received>) -> Outcome {
+    Ok((status, body.to_vec(), attached))
 }
 
 type Outcome = Result<(u8, Vec<u8>, Option<Received>), CallError<Never>>;
@@ -246,7 +246,7 @@ impl<T: Wire, E: Wire> Pending<T, E> {
         Arc::new(task).wake();
     }
 
-    /// Cancels the call. Its handler is told.
+    /// Cancels the call. Its handler learns of it.
     pub fn cancel(self) {
         drop(self);
     }
@@ -254,7 +254,7 @@ impl<T: Wire, E: Wire> Pending<T, E> {
 
 fn read<T: Wire, E: Wire>(outcome: Outcome) -> Result<T, CallError<E>> {
     match outcome {
-        Ok((status, body, beside)) => incoming::read(status, &body, beside),
+        Ok((status, body, attached)) => incoming::read(status, &body, attached),
         Err(error) => Err(error.with_service(|never| match never {})),
     }
 }
@@ -405,33 +405,33 @@ impl Sent {
     }
 
     /// Waits for the answer of a call, fetches it if it is long, and passes it to `read`, with what
-    /// came beside it. Also receives for the owner of memory that was passed on, `beside`.
+    /// came with it. Also receives for the `owner` of memory that was passed on.
     #[inline]
     pub(super) fn finish<R>(
         mut self,
         patience: &Patience,
-        beside: Option<&Owner>,
+        owner: Option<&Owner>,
         read: impl FnOnce(u8, &[u8], Option<Received>) -> R,
     ) -> Result<R, CallError<Never>> {
         let Connection { link, calls, .. } = &*self.connection;
         let take = || calls.take_answer(self.number);
-        let taken = match beside {
+        let taken = match owner {
             None => link.wait(patience, take),
-            Some(beside) => link.wait_beside(patience, || beside.look(), take),
+            Some(owner) => link.wait_and_receive(patience, || owner.look(), take),
         };
         let (status, body) = taken.map_err(lost)?;
         // A stream goes on. What is long is released here.
         self.is_over = status & STREAMED == 0;
         if status & (BY_BULK | STREAMED | MEMORY) != 0 {
-            let (body, beside) = self.unpack(status, &body, patience)?;
-            return Ok(read(status & !(BY_BULK | STREAMED | MEMORY), &body, Some(beside)));
+            let (body, attached) = self.unpack(status, &body, patience)?;
+            return Ok(read(status & !(BY_BULK | STREAMED | MEMORY), &body, Some(attached)));
         }
         let result = read(status, &body, None);
         recycle(body);
         Ok(result)
     }
 
-    /// Fetches a result if it is long, and finds what came beside it.
+    /// Fetches a result if it is long, and finds what came with it.
     fn unpack(self, status: u8, body: &[u8], patience: &Patience) -> Result<(Vec<u8>, Received), CallError<Never>> {
         let Self { connection, .. } = &self;
         let undecodable = |error| CallError::undecodable(RESULT, &error);

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use farside_connect::beside::{Area, Received, attached, expose};
+use farside_connect::attachments::{Area, Received, attached, expose};
 use farside_connect::frame::{BODY_BYTES_MAX, Head, Kind};
 use farside_connect::patience::Patience;
 use farside_connect::{lock, patience};
@@ -74,7 +74,7 @@ struct Parts {
     bound: Arc<Mutex<Option<Binding>>>,
 }
 
-/// What the server of one connection has of the procedures.
+/// The procedures as the server of one connection has them.
 #[derive(Clone, Debug)]
 struct Binding {
     connection: Arc<Connection>,
@@ -200,9 +200,9 @@ impl Stub {
         mut sent: Result<Sent, CallError<Never>>,
         read: impl Fn(u8, &[u8], Option<Received>) -> Result<T, CallError<E>>,
     ) -> Result<T, CallError<E>> {
-        let beside = request.memory.iter().find_map(|area| area.owner_led_here());
+        let owner = request.memory.iter().find_map(|area| area.owner_led_here());
         loop {
-            let error = match sent.and_then(|sent| sent.finish(patience, beside.as_ref(), &read)) {
+            let error = match sent.and_then(|sent| sent.finish(patience, owner.as_ref(), &read)) {
                 Ok(result) => return result,
                 Err(error) => error,
             };

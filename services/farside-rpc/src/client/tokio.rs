@@ -93,7 +93,7 @@ impl Task {
         let mut wakes_at = None;
         let mut looks_until = None;
         loop {
-            // What is told from here on ends the next sleep.
+            // News from here on ends the next sleep.
             self.calls.driver.take_news();
             let received = self.link.receive();
             self.calls.wake_all(received.is_err());

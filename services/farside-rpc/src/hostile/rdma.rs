@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use farside_connect::beside::Description;
+use farside_connect::attachments::Description;
 use farside_connect::frame::{Head, Kind, Share};
 use farside_connect::testing::pack;
 use farside_connect::{Path, Ways};
@@ -25,7 +25,7 @@ fn token() -> Credentials {
     Credentials::token("hostile", "secret")
 }
 
-/// What a client says of memory: the `Share`, and where the described memory lies in it.
+/// A client's claim about memory: the `Share`, and the place of the described memory in it.
 struct Claim {
     share: Share,
     offset: usize,

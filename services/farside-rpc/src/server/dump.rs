@@ -19,7 +19,7 @@ const LISTED_MAX: usize = 1000;
 /// The most calls that an error prints.
 const PRINTED_MAX: usize = 8;
 
-/// What is under way in a server, as `dump` reports it.
+/// The calls and connections of a server, as `dump` reports them.
 ///
 /// Calls whose handlers run [inline](crate::Handling::Inline) are never in it: the thread that runs
 /// them also makes the dump.
@@ -44,7 +44,7 @@ pub struct ConnectionDump {
     pub number: u64,
     /// Who is at the other end.
     pub peer: String,
-    /// What carries it: `shm`, `tcp`, or `tcp+rdma` with RDMA for bulk data. `ended` if only calls
+    /// The carrier: `shm`, `tcp`, or `tcp+rdma` with RDMA for bulk data. `ended` if only calls
     /// of it are left.
     pub path: String,
     /// How long it has existed.
@@ -114,7 +114,7 @@ pub struct Unfinished {
 }
 
 impl Unfinished {
-    /// What a dump lists, if it lists calls.
+    /// Checks the calls that a dump lists.
     pub(super) fn check(Dump { calls, more_calls, .. }: Dump) -> Result<(), Self> {
         if calls.is_empty() { Ok(()) } else { Err(Self { calls, more_calls }) }
     }
@@ -176,7 +176,7 @@ impl Connections {
         lock(&self.0).remove(&number);
     }
 
-    /// What is under way, for the caller of `call`.
+    /// The calls that are under way, for the caller of `call`.
     pub(super) fn dump_for(&self, call: &Call, name_of: impl Fn(u32) -> String) -> Result<Dump, NoRight> {
         match call.peer().has_right(DUMP_RIGHT) {
             true => Ok(self.dump(name_of)),
@@ -184,7 +184,7 @@ impl Connections {
         }
     }
 
-    /// What is under way. `name_of` names procedures by number.
+    /// The calls and connections. `name_of` names procedures by number.
     pub(super) fn dump(&self, name_of: impl Fn(u32) -> String) -> Dump {
         // A session that is dropped below removes itself, so the lock is not held.
         let all = lock(&self.0).clone();

@@ -33,7 +33,7 @@ pub(super) struct Entry {
     pub(super) counters: Arc<Counters>,
 }
 
-/// What a procedure has done.
+/// The counters of a procedure.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) done: AtomicU64,
@@ -54,7 +54,7 @@ pub struct Description {
     pub procedures: Vec<(String, String)>,
 }
 
-/// What a procedure has done since the server started, as `stats` reports it.
+/// The statistics of a procedure since the server started, as `stats` reports them.
 #[derive(Clone, Debug, PartialEq, Eq, Wire)]
 #[wire(crate = "farside_wire")]
 pub struct ProcedureStats {

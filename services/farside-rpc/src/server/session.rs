@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, Weak};
 use std::task::Wake;
 use std::time::{Duration, Instant};
 
-use farside_connect::beside::{Area, Description, Holder, Received, expose, expose_in_result, pull_described_async};
+use farside_connect::attachments::{
+    Area, Description, Holder, Received, expose, expose_in_result, pull_described_async,
+};
 use farside_connect::frame::{BODY_BYTES_MAX, Head, Kind};
 use farside_connect::link::{Link, Upper};
 use farside_connect::patience::Cancellation;
@@ -63,13 +65,14 @@ struct Running {
     cancelled: Arc<Cancellation>,
     /// The task in which it waits without a thread.
     task: Weak<Task>,
-    /// What came with it, and its long arguments.
+    /// The memory that came with it, and its long arguments.
     _held: Hold,
     held_long: Option<Hold>,
 }
 
 impl Running {
-    /// What cancels the call. It wakes threads, so the lock of the calls must be free by then.
+    /// Returns a function that cancels the call. It wakes threads, so the lock of the calls must be
+    /// free then.
     fn canceller(&self) -> impl FnOnce() + use<> {
         let (cancelled, task) = (self.cancelled.clone(), self.task.clone());
         move || {
@@ -261,7 +264,7 @@ impl Session {
             };
             match outcome {
                 Ok(Outcome::Later(future)) => Task::start(session, link, incoming, future),
-                // The link's end is told to all who use it.
+                // All users of the link learn of its end.
                 outcome => drop(session.end_call(&link, &incoming, outcome)),
             }
         };
@@ -269,7 +272,7 @@ impl Session {
         Ok(())
     }
 
-    /// What the handler of a call knows of it.
+    /// The call, as its handler sees it.
     #[inline]
     fn call(&self, head: Head, entry: &Entry, time: Duration) -> Call {
         let Self { shared, number, peer, .. } = self;
@@ -286,7 +289,7 @@ impl Session {
         Call::inline(time, peer.clone(), *number, span)
     }
 
-    /// What the server's [`Deadlines`](super::deadlines::Deadlines) know a call by.
+    /// The key of a call in the server's [`Deadlines`](super::deadlines::Deadlines).
     pub(super) fn key(&self, incoming: &Incoming) -> Key {
         (incoming.call.deadline(), self.number, incoming.head.id)
     }

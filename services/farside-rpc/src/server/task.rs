@@ -22,7 +22,7 @@ pub(super) struct Task {
     state: AtomicU8,
 }
 
-/// What a task does.
+/// The states of a task.
 const WAITS: u8 = 0;
 const IS_QUEUED: u8 = 1;
 const RUNS: u8 = 2;
@@ -94,7 +94,7 @@ impl Task {
 
     fn end(&self, outcome: Result<Outcome, Refused>) {
         self.session.shared.deadlines.remove(self.session.key(&self.incoming));
-        // The link's end is told to all who use it.
+        // All users of the link learn of its end.
         let _ = self.session.end_call(&self.link, &self.incoming, outcome);
         self.session.shared.queue.release();
     }

@@ -155,7 +155,7 @@ mod tests {
     use crate::testing::connect;
     use crate::{Credentials, Never, Server, Service};
 
-    /// A call that was accepted ends after the server was told to. One that does not end is named.
+    /// A call that was accepted ends after the server was asked to. One that does not end is named.
     #[test]
     fn a_task_drains_and_names_what_is_left() {
         let runtime = ::tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

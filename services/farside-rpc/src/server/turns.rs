@@ -102,13 +102,13 @@ struct Active {
 pub struct Monitor(Arc<Shared>);
 
 impl Monitor {
-    /// What each procedure has done.
+    /// The statistics of each procedure.
     #[must_use]
     pub fn stats(&self) -> Vec<ProcedureStats> {
         self.0.registry.stats()
     }
 
-    /// What is under way: connections, and calls that were accepted and not answered.
+    /// The connections, and the calls that were accepted and not answered.
     #[must_use]
     pub fn dump(&self) -> Dump {
         self.0.registry.dump()
@@ -126,7 +126,7 @@ fn is_pending(link: &Link) -> bool {
     link.path().backlog_bytes() > 0 || link.exposed_count() > 0
 }
 
-/// What is to be done with a connection that was looked at.
+/// The next step of a connection that was looked at.
 enum Next {
     Look,
     /// The poller reports it when there is something.

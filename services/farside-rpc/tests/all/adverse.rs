@@ -196,7 +196,7 @@ fn a_killed_server_fails_calls_at_once() {
     }
 }
 
-/// What one process looks for in the memory of another.
+/// The secret that one process looks for in the memory of another.
 const PROOF: u64 = 0x6673_7270_6370_726f;
 
 /// Returns whether the system lets this process read the memory of another.

@@ -204,7 +204,7 @@ fn a_task_that_waits_for_memory_occupies_no_thread() {
     server.shutdown(deadline()).unwrap();
 }
 
-/// What is asked for while much waits to be sent is sent later.
+/// Memory that is asked for while much waits to be sent is sent later.
 #[test]
 fn many_large_transfers_share_a_connection() {
     for address in [format!("shm:{}", crate::unique("crowd")), "tcp://127.0.0.1:0".to_string()] {

@@ -31,7 +31,7 @@ fn a_network_listener_needs_tokens() {
     assert!(matches!(&error, StartError::EmptySecret { token } if token == "open"), "{error}");
 }
 
-/// What a program gives a server wrongly is named when the server starts, or the service is made.
+/// A wrong setting of a server is named when the server starts, or the service is made.
 #[test]
 fn services_and_files_that_cannot_be_are_named() {
     let listen = || Server::builder().listen(format!("shm:{}", unique("named"))).unwrap();
@@ -60,7 +60,7 @@ fn a_silent_guest_is_sent_away() {
     assert_eq!(connect(&address, credentials()).ping(1), Ok(1));
 }
 
-/// Servers that start at the same moment, beside a socket that a killed one left: one of them has
+/// Servers that start at the same moment, at a socket that a killed one left: one of them has
 /// the name, and keeps it when the others have given up.
 #[test]
 fn one_of_many_servers_has_a_path() {
@@ -81,7 +81,7 @@ fn one_of_many_servers_has_a_path() {
     }
 }
 
-/// What has taken the place of a server's socket stays when the server ends.
+/// A file that has taken the place of a server's socket stays when the server ends.
 #[test]
 fn a_server_removes_its_own_socket_alone() {
     let path = std::env::temp_dir().join(unique("replaced"));
@@ -234,7 +234,7 @@ fn strangers_are_sent_away() {
     assert_eq!(client.ping(1), Ok(1));
 }
 
-/// Another user of this machine is told so before it has said anything, and takes no place.
+/// Another user of this machine is refused before it has said anything, and takes no place.
 #[test]
 fn another_user_is_sent_away_at_once() {
     if !farside_testbed::is_privileged() {

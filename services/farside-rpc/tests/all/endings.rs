@@ -12,7 +12,7 @@ use farside_testbed::{deadline, soon, wait_until};
 
 use crate::{connect, hold_until_cancelled, turn_until, unique};
 
-/// A service whose calls end when they are told so or cancelled, in both kinds of handlers.
+/// A service whose calls end when they are asked to or cancelled, in both kinds of handlers.
 fn held() -> Service {
     Service::new("held")
         .procedure("pooled", Handling::Pooled, |call, (): ()| {

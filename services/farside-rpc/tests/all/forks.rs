@@ -36,7 +36,7 @@ fn connect(address: &str, by_rdma: bool) -> Client {
     connect.connect().unwrap()
 }
 
-/// What an address begins with whose bulk data goes by RDMA.
+/// The prefix of an address whose bulk data goes by RDMA.
 const BY_RDMA: &str = "rdma+";
 
 /// Forks, in a process that has no other tests.

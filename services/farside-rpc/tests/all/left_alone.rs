@@ -69,7 +69,7 @@ fn tasks_read_streams() {
                 received.store(0, Ordering::SeqCst);
                 run(async { sum(items, count.start(&(items, pace)).unwrap().await.unwrap()).await });
             }
-            // Also one that a thread began, and beside another call.
+            // Also one that a thread began, and together with another call.
             received.store(0, Ordering::SeqCst);
             let stream = count.call(&(50, Pace::OneByOne)).unwrap();
             assert_eq!(client.ping(1), Ok(1));

@@ -11,7 +11,7 @@ use farside_testbed::wait_until;
 use crate::{connect, credentials, everywhere};
 
 /// Handlers that wait until the door is open; `length` waits with its arguments, `make` returns as
-/// many bytes as it is told.
+/// many bytes as the caller asks for.
 fn held(door: &'static AtomicBool, running: &'static AtomicU32) -> Service {
     let wait = || wait_until("the door opens", || door.load(Ordering::Relaxed));
     Service::new("held")

@@ -13,7 +13,7 @@ use farside_wire::Wire;
 
 use crate::{connect, everywhere, unique};
 
-/// What the store knows of a value.
+/// The facts about a value.
 #[derive(Clone, Debug, PartialEq, Eq, Wire)]
 #[wire(crate = "farside_wire")]
 struct Stat {
@@ -39,7 +39,7 @@ impl From<TransferError> for KvError {
 /// A store in memory.
 #[farside_rpc::service(name = "kv")]
 trait Kv {
-    /// What is known of a value.
+    /// The facts about a value.
     #[rpc(inline, idempotent)]
     fn stat(&self, cx: &Call, key: String) -> Result<Stat, KvError>;
     fn get(&self, cx: &Call, key: String, into: Bulk<Write>) -> Result<u64, KvError>;

@@ -17,7 +17,6 @@ mod one_way;
 mod operation;
 mod parts;
 mod processes;
-mod raw;
 mod rdma;
 mod relay;
 mod results;

@@ -1,4 +1,4 @@
-//! What operators see: dumps, times, and calls by programs that do not know the types.
+//! The tools of operators: dumps, times, and calls by programs that do not know the types.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};

@@ -45,7 +45,7 @@ fn service(builder: Builder) -> Builder {
     builder.provider(0, service)
 }
 
-/// What a handler pushes, which differs from what was there.
+/// The bytes that a handler pushes, which differ from the earlier ones.
 fn pushed(bytes: u64) -> Vec<u8> {
     pattern(bytes as usize).into_iter().map(|byte| !byte).collect()
 }

@@ -16,9 +16,9 @@ const PART: &str = "FARSIDE_RPC_TEST_PART";
 pub(crate) struct Other(Child);
 
 impl Other {
-    /// What `unshare` takes to run a program with the same user in another user namespace.
+    /// The options of `unshare` to run a program with the same user in another user namespace.
     pub(crate) const APART: [&str; 4] = ["--user", "--map-current-user", "--keep-caps", "--"];
-    /// What runs it in another namespace of processes, too, from there.
+    /// The command that runs it in another namespace of processes, too, from there.
     const UNKNOWN: [&str; 5] = ["unshare", "--pid", "--fork", "--kill-child", "--"];
 
     pub(crate) fn start(part: &str, address: &str) -> Self {

@@ -106,7 +106,7 @@ fn memory_is_pulled_and_pushed_in_tasks() {
     assert_eq!(only(&server).rdma_bytes, 16 * sent.len() as u64);
 }
 
-/// What RDMA has no use for travels as messages.
+/// Memory that RDMA has no use for travels as messages.
 #[test]
 fn other_memory_travels_as_messages() {
     if is_left_out("fabric") {
@@ -150,7 +150,7 @@ fn memory_of_a_result_is_pulled_by_rdma() {
     let server = builder().provider(0, service).start().unwrap();
     let client = connect(&server);
     let show = client.procedure::<(), Bulk<Read>, Never>("board", 0, "show");
-    // A server learns of its client's endpoint beside the calls, so the first one may be early.
+    // A server learns of its client's endpoint apart from the calls, so the first one may be early.
     for round in 0..3 {
         let shown = show.call(&()).unwrap();
         assert!(shown.pull_all().unwrap() == sent && shown.mapped().is_none(), "round {round}");

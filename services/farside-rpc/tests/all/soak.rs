@@ -18,7 +18,7 @@ const WARM: usize = 1;
 /// The threads of such a process. Each calls with its share of the clients.
 const THREADS: usize = 5;
 
-/// What a server uses: descriptors, mappings, and resident KiB of its own memory.
+/// The holdings of a server: descriptors, mappings, and resident KiB of its own memory.
 type Usage = (u64, u64, u64);
 
 fn usage() -> Usage {
@@ -44,7 +44,7 @@ const WAYS: &[Way] = &[
     Way::Tokio,
 ];
 
-/// The server, in a process of its own, until its parent kills it. It is told how to serve, its
+/// The server, in a process of its own, until its parent kills it. It gets its way to serve, its
 /// address in shared memory, and the file that tells the port, separated by commas.
 pub(crate) fn serve(order: &str) {
     let [way, shm, file] = order.split(',').collect::<Vec<_>>().try_into().unwrap();

@@ -10,7 +10,7 @@ use farside_testbed::{deadline, soon, wait_for, wait_until};
 
 use crate::{connect, credentials, everywhere, hold_until_cancelled, tokens, turn_until, unique};
 
-/// What the iterators of one test tell.
+/// The notes of the iterators of one test.
 #[derive(Debug, Default)]
 struct Told {
     produced: AtomicU64,
@@ -426,7 +426,7 @@ fn a_handler_can_be_tested_by_itself() {
     assert!(Stream::new([1, 2]).map(Result::unwrap).eq([1, 2]));
 }
 
-/// A stream beside a long result outlives the task that awaited it.
+/// A stream with a long result outlives the task that awaited it.
 #[test]
 fn an_awaited_stream_goes_on() {
     static TOLD: Told = Told::new();

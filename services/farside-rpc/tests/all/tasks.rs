@@ -36,7 +36,7 @@ pub(crate) fn run<T>(task: impl Future<Output = T>) -> T {
     }
 }
 
-/// A task that ends when it is told to.
+/// A task that ends when it is asked to.
 #[derive(Clone, Default)]
 struct Signal(Arc<Mutex<(bool, Vec<Waker>)>>);
 

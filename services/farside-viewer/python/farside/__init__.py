@@ -392,10 +392,12 @@ class Area:
         They must lie in the part of one worker, of more than 4 KiB; otherwise, and for other areas
         than views, there is an Error that says to use `get`.
         """
-        answer, _ = self._session.ask(do="map", area=self.name, select=_text(select), step=step)
-        pin = _Pin(self._session, answer["pin"])
-        frame = self._pinned(answer).view(MappedFrame)
-        frame.step, frame._pin = answer["step"], pin
+        answer, _ = self._session.ask(do="parts", area=self.name, select=_text(select), step=step, in_place=True)
+        first, *others = [(_Pin(self._session, part["pin"]), part) for part in answer["parts"]]
+        if others:
+            raise Error(f"{self.name!r} is in the memories of several workers: use get")
+        frame = self._pinned(first[1]).view(MappedFrame)
+        frame.step, frame._pin = answer["step"], first[0]
         return frame
 
     def put(self, values, select=""):

@@ -110,7 +110,7 @@ pub(super) enum Attempt {
     Passed(u64),
 }
 
-/// What the workers gave.
+/// The elements that the workers gave.
 pub(super) enum Gathered {
     /// Elements of this step, by piece.
     Step(u64, Vec<Got>),
@@ -123,7 +123,7 @@ impl<T> Area<T> {
         Self { inspector, info, lead: AtomicU64::new(1), element: PhantomData }
     }
 
-    /// What is known of the area. Its steps are those of the time when it was opened.
+    /// The description of the area. Its steps are those of the time when it was opened.
     #[must_use]
     pub fn info(&self) -> &AreaInfo {
         &self.info
@@ -151,7 +151,7 @@ impl<T> Area<T> {
     /// Reads elements of one step, as bytes.
     ///
     /// # Errors
-    /// Those of [`get`](Area::get).
+    /// [`InspectError`], as for [`get`](Area::get).
     pub fn get_raw(&self, selection: &Selection, at: At) -> Result<RawFrame, InspectError> {
         let selected = selection.of(&self.info.shape)?;
         let (counts, total) = self.count(&selected)?;
@@ -229,11 +229,11 @@ impl<T> Area<T> {
         let (mut pieces, mut missing) = (Vec::new(), Vec::new());
         let total = selected.count();
         let mut found = 0;
-        // Of a number, each worker has the whole. The first one's is shown.
+        // Of what is the same everywhere, the first one's is shown.
         let is_there = |part: &&PartInfo| self.inspector.guest(part.process).is_some();
         let parts = self.info.parts.iter();
         let parts: Vec<_> =
-            if self.info.has_parts() { parts.collect() } else { parts.filter(is_there).take(1).collect() };
+            if self.info.is_shared() { parts.filter(is_there).take(1).collect() } else { parts.collect() };
         for part in parts {
             let dimensions = selected.spans.iter().zip(&part.origin).zip(&part.shape);
             let within: Option<Vec<_>> =
@@ -252,7 +252,8 @@ impl<T> Area<T> {
                 process: part.process,
                 worker: part.worker,
                 block,
-                spans: within.into_iter().map(|(span, _)| span).collect(),
+                // A worker's own number has no dimensions.
+                spans: within.into_iter().filter(|_| self.info.role != Role::Gauge).map(|(span, _)| span).collect(),
                 bytes: count as usize * self.info.element.bytes(),
                 step: None,
             });
@@ -261,7 +262,7 @@ impl<T> Area<T> {
             let counts: Vec<u64> = selected.spans.iter().map(|span| span.count).collect();
             let known = missing.iter().map(Missing::block).chain(pieces.iter().map(|piece| piece.block.clone()));
             // Processes that have ended may have shown the rest before the area was opened.
-            let may_be_gone = !self.inspector.without_door().is_empty() && self.info.has_parts();
+            let may_be_gone = !self.inspector.without_door().is_empty() && !self.info.is_shared();
             let rest = Some(known.collect::<Vec<_>>()).filter(|_| may_be_gone);
             let rest = rest.and_then(|known| uncovered(&counts, known.iter().map(Vec::as_slice)));
             let rest = rest.ok_or_else(|| self.incomplete(total - found, total))?;
@@ -563,7 +564,7 @@ impl<T: Element> Area<T> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`get`](Self::get); [`InspectError::Length`] if another number of elements is
+    /// [`InspectError`], as for [`get`](Self::get); `Length` if another number of elements is
     /// selected; [`InspectError::Incomplete`] if some are missing. The others were read then.
     pub fn get_into(&self, selection: &Selection, at: At, values: &mut [T]) -> Result<Option<u64>, InspectError>
     where

@@ -226,7 +226,7 @@ pub enum InspectError {
     /// The job has nothing of the name that could do this.
     #[error("nothing was changed: no process has {what}")]
     Nothing {
-        /// What was looked for.
+        /// The thing that was looked for.
         what: String,
     },
     /// No worker publishes steps, so none can stay after one.
@@ -266,7 +266,7 @@ pub enum InspectError {
         /// The type.
         element: ElementType,
     },
-    /// What is selected is not in one memory that this process can map.
+    /// The selected elements are not in one memory that this process can map.
     #[error("{name:?} cannot be read in place: {why}; copy it with `get`")]
     NotMapped {
         /// The name.

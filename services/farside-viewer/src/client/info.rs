@@ -1,4 +1,4 @@
-//! What is known of jobs and areas.
+//! The descriptions of jobs and areas.
 
 use std::collections::BTreeMap;
 
@@ -69,7 +69,7 @@ pub struct AreaInfo {
     pub shape: Vec<u64>,
     /// The units of the elements. Empty if they have none.
     pub units: String,
-    /// What it is.
+    /// The role.
     pub role: Role,
     /// How it is best drawn.
     pub kind: Kind,
@@ -112,9 +112,9 @@ impl AreaInfo {
         with_fields(self.element, &self.fields)
     }
 
-    /// Returns whether each worker has a part of the whole, and not all of it.
-    pub(super) fn has_parts(&self) -> bool {
-        matches!(self.role, Role::View | Role::Memory)
+    /// Returns whether all workers have the same, such as the value of a parameter.
+    pub(super) fn is_shared(&self) -> bool {
+        matches!(self.role, Role::Parameter { .. } | Role::Action | Role::Probe)
     }
 
     fn described(&self) -> String {
@@ -129,7 +129,7 @@ impl AreaInfo {
             return Err(InspectError::Differ { name: found.remove(0).name, kinds });
         }
         let area = found.remove(0);
-        if !area.has_parts() {
+        if area.is_shared() {
             return Ok(area);
         }
         for (index, one) in area.parts.iter().enumerate() {
@@ -172,7 +172,16 @@ pub(super) fn areas(parts: Vec<(u32, Vec<Part>)>) -> Result<Vec<AreaInfo>, Inspe
         }
     }
     let mut areas: Vec<AreaInfo> = areas.into_values().collect();
-    areas.iter_mut().for_each(|area| area.parts.sort_by_key(|part| part.worker));
+    for area in &mut areas {
+        area.parts.sort_by_key(|part| part.worker);
+        // The numbers of several workers have a place for each of them.
+        if area.role == Role::Gauge && area.parts.len() > 1 {
+            area.shape = vec![area.parts.len() as u64];
+            for (part, place) in area.parts.iter_mut().zip(0..) {
+                (part.origin, part.shape) = (vec![place], vec![1]);
+            }
+        }
+    }
     Ok(areas)
 }
 

@@ -266,7 +266,7 @@ impl Inspector {
     /// Opens an area that consists of `T`.
     ///
     /// # Errors
-    /// Those of [`open_any`](Self::open_any); [`InspectError::Type`] if it consists of something
+    /// [`InspectError`], as for [`open_any`](Self::open_any); `Type` if it consists of something
     /// else.
     pub fn open<T: Element>(&self, name: &str) -> Result<Area<T>, InspectError> {
         let info = self.find(name)?;
@@ -283,7 +283,7 @@ impl Inspector {
     /// Opens an area of any type. It has [`Area::get_raw`] only.
     ///
     /// # Errors
-    /// Those of [`list`](Self::list); [`InspectError::NoArea`] if the job shows nothing of this
+    /// [`InspectError`], as for [`list`](Self::list); `NoArea` if the job shows nothing of this
     /// name; [`InspectError::Differ`] and [`InspectError::Overlap`] if the parts of the workers do
     /// not fit together.
     pub fn open_any(&self, name: &str) -> Result<Area<()>, InspectError> {

@@ -141,7 +141,7 @@ impl RawFrame {
     /// are long). Neither the step is in it, nor what is [missing](Self::missing).
     ///
     /// # Errors
-    /// Those of `out`.
+    /// The error of a write to `out`.
     pub fn write_npy(&self, mut out: impl Write) -> io::Result<()> {
         let lengths: Vec<String> = self.shape.iter().map(|length| format!("{length},")).collect();
         let (element, shape) = (self.numpy(), lengths.join(" "));

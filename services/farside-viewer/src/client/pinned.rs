@@ -41,7 +41,7 @@ impl<T> Area<T> {
     /// Pins a step of the part in which the selected elements are, without copying them.
     ///
     /// # Errors
-    /// Those of [`get`](Area::get); [`InspectError::NotMapped`] if the elements belong to several
+    /// [`InspectError`], as for [`get`](Area::get); `NotMapped` if the elements belong to several
     /// workers, if the area is no view, and if its part is small, since small ones travel with
     /// the answer.
     pub fn pin(&self, selection: &Selection, at: At) -> Result<Pinned, InspectError> {
@@ -54,7 +54,7 @@ impl<T> Area<T> {
     /// them together copies each element once.
     ///
     /// # Errors
-    /// Those of [`pin`](Self::pin); [`InspectError::NotMapped`] for more than 32 workers.
+    /// [`InspectError`], as for [`pin`](Self::pin); `NotMapped` for more than 32 workers.
     pub fn pin_all(&self, selection: &Selection, at: At) -> Result<Vec<Pinned>, InspectError> {
         self.pin_pieces(selection, at, PARTS_MAX)
     }

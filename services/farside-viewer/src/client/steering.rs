@@ -239,7 +239,7 @@ impl Inspector {
         }
     }
 
-    /// What readers hold in the processes of the job.
+    /// The holds and locks of readers in the processes of the job.
     fn held(&self, deadline: Instant) -> Result<Vec<(u32, Guest, HeldThing)>, InspectError> {
         self.find_doors(deadline)?;
         let guests = self.guests().clone();

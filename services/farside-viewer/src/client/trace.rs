@@ -32,7 +32,7 @@ const READY: Duration = Duration::from_millis(20);
 /// The most events that a trace has.
 const EVENTS_MAX: usize = 4_000_000;
 
-/// What the workers of a job did for some time: [`Inspector::trace`].
+/// The events of the workers of a job for some time: [`Inspector::trace`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Trace {
@@ -68,11 +68,11 @@ pub struct TraceEvent {
     pub at: Duration,
     /// How long it took.
     pub time: Duration,
-    /// What happened.
+    /// The kind of the event.
     pub what: Occurrence,
 }
 
-/// What happened.
+/// The kind of the event.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Occurrence {
@@ -124,7 +124,7 @@ pub enum Occurrence {
     },
 }
 
-/// What was recorded of a worker, before names are known.
+/// The events of a worker, before names are known.
 #[derive(Debug, Default)]
 struct Raw {
     events: Vec<EventNow>,

@@ -21,7 +21,7 @@ const CYCLE_AGE: Duration = Duration::from_millis(100);
 /// A place in the program.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Site {
-    /// What a worker does there, such as `waiting at a barrier`.
+    /// The activity there, such as `waiting at a barrier`.
     pub doing: String,
     /// The file.
     pub file: String,
@@ -126,8 +126,8 @@ impl WorkerCounters {
         Self { at, calls, bytes, stalls, staged, executed, refused, replies_pending, ring_bytes }
     }
 
-    /// What was counted since earlier counters, in the time between them. What is pending or in use
-    /// now stays.
+    /// The difference to earlier counters, in the time between them. A number that is pending or in
+    /// use now stays.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         Self {
@@ -143,7 +143,7 @@ impl WorkerCounters {
     }
 }
 
-/// What a worker is doing: [`Inspector::workers`]. A worker with neither a wait nor a call
+/// The activity of a worker: [`Inspector::workers`]. A worker with neither a wait nor a call
 /// computes, or waits since some microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -284,10 +284,10 @@ pub fn cycles(before: &[WorkerState], now: &[WorkerState]) -> Vec<Vec<u32>> {
     found
 }
 
-/// Where functions are called, as all processes of the job have told so far.
+/// The places where functions are called, as all processes of the job have reported so far.
 pub(super) type Called = HashMap<(u16, u32), Site>;
 
-/// Adds what a process has told. The numbers of functions are the same in all processes of one
+/// Adds the report of a process. The numbers of functions are the same in all processes of one
 /// program.
 pub(super) fn add_called(called: &mut Called, functions: &[CalledFunction], sites: &[Site]) {
     for CalledFunction { entry, offset, place } in functions {
@@ -298,7 +298,7 @@ pub(super) fn add_called(called: &mut Called, functions: &[CalledFunction], site
 }
 
 impl Inspector {
-    /// What the workers of the job are doing, by number. For the next 5 s the workers count the
+    /// The activity of the workers of the job, by number. For the next 5 s the workers count the
     /// time of waits and calls, so that two looks say where the time between them went.
     ///
     /// A program that shows no area is seen if `farside run` has started it, or if one of its

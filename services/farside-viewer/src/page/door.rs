@@ -52,7 +52,7 @@ impl Crowd {
     }
 }
 
-/// Whether a connection has proven the token. Clones are of the same connection.
+/// The state of a connection: it has proven the token, or not. Clones are of the same connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Standing(Arc<OnceLock<OwnedSemaphorePermit>>);
 

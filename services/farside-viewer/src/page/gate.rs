@@ -20,7 +20,7 @@ use axum::http::{HeaderValue, Response, StatusCode, header};
 /// The time before the answer to a wrong token.
 const WRONG_TOKEN_PAUSE: Duration = Duration::from_millis(500);
 
-/// What a browser may do with the page: load its own files, and connect to its own origin.
+/// The policy of the page in a browser: load its own files, and connect to its own origin.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 

@@ -29,18 +29,18 @@ const FIRST_TIME: Duration = Duration::from_secs(5);
 /// The periods that an area may have, in milliseconds.
 const PERIODS_MS: std::ops::RangeInclusive<u64> = 8..=60_000;
 
-/// What may be watched.
+/// A topic that may be watched.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Topic {
     /// The jobs that there are.
     Jobs,
-    /// What a job shows.
+    /// The areas of a job.
     List { job: String },
-    /// What the workers of a job do.
+    /// The activity of the workers of a job.
     Workers { job: String },
     /// Elements of an area, once in a period.
     Area { job: String, area: String, select: String, period_ms: u64 },
-    /// What all workers answer to a probe.
+    /// The answers of all workers to a probe.
     Probe { job: String, probe: String, question: String, period_ms: u64 },
 }
 
@@ -85,7 +85,7 @@ impl Topic {
     }
 }
 
-/// What was read of a topic.
+/// The news of a topic.
 pub(super) struct News {
     /// Rises by one with each that is read.
     pub(super) number: u64,
@@ -113,7 +113,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// What is new since the last look, and how much was skipped.
+    /// The news since the last look, and the number of skipped ones.
     pub(super) fn look(&mut self) -> Option<(Arc<News>, u64)> {
         let newest = lock(&self.channel.state).newest.clone()?;
         let skipped = newest.number.checked_sub(self.seen + 1)?;
@@ -133,7 +133,7 @@ pub(super) struct Hub {
     dropped: AtomicU64,
 }
 
-/// What a hub has done.
+/// The counters of a hub.
 pub(super) struct Counts {
     pub(super) readers: usize,
     pub(super) frames: u64,

@@ -16,7 +16,7 @@ const LINE_BYTES_MAX: u64 = 1 << 20;
 /// the answer.
 ///
 /// # Errors
-/// Those of the streams.
+/// The error of a stream.
 pub fn serve_lines(session: &Session, mut input: impl BufRead, mut output: impl Write) -> io::Result<()> {
     let mut line = Vec::new();
     loop {

@@ -115,7 +115,7 @@ fn nested(mut values: Vec<Value>, shape: &[u64]) -> Value {
     values.pop().unwrap_or(Value::Null)
 }
 
-/// What is missing in a frame: `worker` and `process`, which may be `null`, `origin` and `shape`.
+/// The missing part of a frame: `worker` and `process`, which may be `null`, `origin` and `shape`.
 #[must_use]
 pub fn missing_object(missing: &Missing) -> Value {
     let (worker, process) = missing.worker.unzip();

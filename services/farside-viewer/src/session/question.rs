@@ -50,6 +50,12 @@ impl Fields {
         numbers.iter().map(|number| number.as_u64().ok_or_else(wrong)).collect()
     }
 
+    /// A flag. One that is left out is false.
+    pub(crate) fn flag(&mut self, name: &str) -> Result<bool, SessionError> {
+        let value = self.0.remove(name).unwrap_or(Value::Bool(false));
+        value.as_bool().ok_or_else(|| SessionError::Question(format!("{name:?} is neither true nor false")))
+    }
+
     /// A number that has to be there.
     pub(crate) fn float(&mut self, name: &str) -> Result<f64, SessionError> {
         let value = self.0.remove(name).and_then(|value| value.as_f64());

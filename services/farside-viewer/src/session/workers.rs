@@ -1,4 +1,4 @@
-//! What workers do, as JSON.
+//! The activity of workers, as JSON.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ fn worker_object(before: &[WorkerState], now: &WorkerState) -> Value {
     object
 }
 
-/// What happened between two looks at one worker.
+/// The changes between two looks at one worker.
 fn between(before: &WorkerState, now: &WorkerState) -> Option<(Shares, WorkerCounters)> {
     let counted = now.counters.zip(before.counters).map(|(now, before)| now.since(&before));
     Some((now.since(before)?, counted.unwrap_or_default()))

@@ -1,4 +1,4 @@
-//! What workers do is seen from outside.
+//! The activity of workers is seen from outside.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -109,7 +109,7 @@ fn a_process_that_computes_and_shows_nothing_is_seen() {
     });
 }
 
-/// A function that runs beside the workers until the test opens the gate.
+/// A function that runs outside of the workers until the test opens the gate.
 struct Nap;
 
 impl Errand for Nap {
@@ -118,7 +118,7 @@ impl Errand for Nap {
     }
 }
 
-/// Has process 1 run as many functions beside its worker as it may.
+/// Has process 1 run as many functions outside of its worker as it may.
 pub(crate) fn occupy(me: &Worker) -> farside::Result<()> {
     if !me.is_first() {
         (0..16).try_for_each(|_| me.caller().run_beside::<Nap>(me.process(), &[]))?;
@@ -144,7 +144,7 @@ fn a_process_that_can_open_no_door_at_first_is_asked_again() {
 fn one_client_traces_at_a_time() {
     let mut target = Target::start("working", &[]);
     let job = target.inspect(2);
-    // Either one may be faster. The other one is told so then.
+    // Either one may be faster. The other one is refused then.
     let try_to_trace = |time| match job.trace(time) {
         Err(InspectError::Traced { .. }) => false,
         traced => traced.map(|_| true).unwrap(),

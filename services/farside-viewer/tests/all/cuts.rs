@@ -87,7 +87,7 @@ mod deep {
     }
 }
 
-/// The readers of a job whose processes are killed are told so, and which it was. A target that
+/// The readers of a job whose processes are killed learn so, and which it was. A target that
 /// hangs would be late, which is another error.
 #[test]
 fn a_target_that_is_killed_is_an_error() {

@@ -467,7 +467,7 @@ fn spoil_connections(first: usize, wanted: u64) {
     let mut round = 0;
     wait_until("enough connections are spoiled", || {
         round += 1;
-        // The second process is reached beside the proxy.
+        // The second process is not reached through the proxy.
         let Ok(guest) = tokens.connect(&proxy, "write") else { return false };
         let guest = guest.deadline(Duration::from_millis(300));
         let _ = guest.set("dt", 1.0);

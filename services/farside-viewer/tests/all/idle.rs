@@ -1,4 +1,4 @@
-//! What the doors of a job cost while no reader asks.
+//! The cost of the doors of a job while no reader asks.
 
 /// These need a machine that is not busy.
 mod timing {

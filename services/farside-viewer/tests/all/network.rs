@@ -373,7 +373,7 @@ fn look_at_own_job(workers: usize) {
     assert_eq!(seen, vec![2.0; workers]);
 }
 
-/// What tests ask of a job.
+/// The questions of tests to a job.
 pub(crate) trait Parts {
     /// The number of workers that show an area.
     fn find_parts(&self, name: &str) -> usize;

@@ -1,4 +1,4 @@
-//! The page and its server, beside a running job.
+//! The page and its server, with a running job.
 
 pub(crate) mod again;
 mod client;

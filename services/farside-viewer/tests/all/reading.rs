@@ -1,4 +1,4 @@
-//! What is shown is listed and read.
+//! Areas are listed and read.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -49,7 +49,7 @@ fn what_a_job_shows_is_listed_and_read() {
     let frame = area.get(&"[4, 5]".parse().unwrap(), At::Next).unwrap();
     assert_eq!((frame.shape.len(), frame.values), (0, vec![pattern(frame.step.unwrap(), 4, 5)]));
 
-    // Parts beside each other, so that no part's elements follow each other in the whole.
+    // Parts side by side, so that no part's elements follow each other in the whole.
     let frame = job.open::<u64>("side").unwrap().get(&"[1:, 48:53]".parse().unwrap(), At::Next).unwrap();
     let places = (1..7).flat_map(|row| (48..53).map(move |column| (row, column)));
     assert_eq!(frame.values, places.map(|(row, column)| pattern(frame.step.unwrap(), row, column)).collect::<Vec<_>>());

@@ -1,4 +1,4 @@
-//! What a program shows wrongly is refused by a typed error that names the fault, and nothing of it
+//! A wrong area of a program is refused by a typed error that names the fault, and nothing of it
 //! is shown.
 
 use std::fmt::Debug;

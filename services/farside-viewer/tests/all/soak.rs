@@ -20,7 +20,7 @@ const COPIES: usize = 3;
 /// The most bytes that allocators of threads may keep in addition.
 const KEPT_BYTES_MAX: u64 = 4 << 20;
 
-/// What processes have.
+/// The holdings of processes.
 pub(crate) fn holdings(processes: &[u32]) -> Vec<Holdings> {
     processes.iter().map(|process| Holdings::of(&process.to_string())).collect()
 }

@@ -88,7 +88,7 @@ fn a_pause_is_one_step_of_all_workers() {
         let frame = job.open_any(name).unwrap().get_raw(&all, At::Now).unwrap();
         assert_eq!(frame.step, Some(step), "{name}");
     }
-    // Others are told.
+    // Others hear of it.
     let other = connect(&job.job().to_string());
     let error = other.set("dt", 1.0).unwrap_err();
     assert!(matches!(error, InspectError::Refused { refused: Refused::Held { .. }, .. }), "{error}");
@@ -305,7 +305,7 @@ mod timing {
     }
 }
 
-/// Where no worker publishes steps, none would stay: the reader is told so.
+/// Where no worker publishes steps, none would stay: the reader is refused.
 #[test]
 fn a_job_without_steps_is_not_paused() {
     let mut target = Target::start("probes", &[]);

@@ -18,7 +18,7 @@ use farside_viewer::{InspectError, Inspector, Target as Wanted};
 pub(crate) const PART: &str = "FARSIDE_INSPECT_TEST_PART";
 /// The variable that names the file of a [`Gate`].
 const GATE: &str = "FARSIDE_INSPECT_TEST_GATE";
-/// What a job prints when all its workers show what they have.
+/// The line that a job prints when all its workers show their areas.
 const SHOWN: &str = "all is shown";
 
 /// The rows that each worker of `pattern` has, and the columns.
@@ -142,7 +142,7 @@ pub(crate) fn breathe() {
     thread::park_timeout(Duration::from_micros(100));
 }
 
-/// Plays the part of a job, if it is told to.
+/// Plays the part of a job, if its environment says so.
 #[test]
 pub(crate) fn target() {
     let Ok(part) = std::env::var(PART) else { return };
@@ -260,8 +260,8 @@ fn end_when_told(me: &Worker) -> farside::Result<()> {
     Ok(())
 }
 
-/// Worker 0 publishes steps. Worker 1 shows nothing: if it is told to, it computes for so long that
-/// it answers no calls meanwhile. Then it waits for worker 0 at each step.
+/// Worker 0 publishes steps. Worker 1 shows nothing: if the test says so, it computes for so long
+/// that it answers no calls meanwhile. Then it waits for worker 0 at each step.
 fn show_one(me: &Worker) -> farside::Result<()> {
     if !me.is_first() {
         if std::env::var_os("FARSIDE_INSPECT_TEST_COMPUTES").is_some() {

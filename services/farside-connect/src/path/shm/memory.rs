@@ -26,7 +26,7 @@ const CONTROL_AT: usize = 256;
 const MARKS_AT: usize = 512;
 const CHUNKS_AT: usize = 8192;
 const CHUNKS: usize = 2;
-/// Room for the longest frame, and for several small ones beside it.
+/// Room for the longest frame, and for several small ones.
 const CHUNK_BYTES: usize = 132 * 1024;
 /// The size of the whole.
 pub(super) const BYTES: usize = CHUNKS_AT + 2 * CHUNKS * CHUNK_BYTES;

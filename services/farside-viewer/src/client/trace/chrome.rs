@@ -13,7 +13,7 @@ impl Trace {
     /// call to its run.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// The error of a write to `out`.
     pub fn write_chrome(&self, mut out: impl Write) -> io::Result<()> {
         let origins = self.origins();
         write!(out, "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;

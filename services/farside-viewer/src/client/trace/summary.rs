@@ -1,4 +1,4 @@
-//! What a trace says of each place in the program.
+//! The summary of a trace by place in the program.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};

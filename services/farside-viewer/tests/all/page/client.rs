@@ -1,4 +1,4 @@
-//! A client that sends what it is told, byte by byte.
+//! A client that sends the bytes that it gets, one by one.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -75,7 +75,7 @@ pub(crate) fn post(page: &Page, path: &str, question: &Value) -> Reply {
     send(page.address(), &request(&format!("POST {path}"), &lines, &question.to_string())).unwrap()
 }
 
-/// What the server says of itself.
+/// The server's statistics.
 pub(crate) fn counts(page: &Page) -> Value {
     let mut reply = post(page, "/ask", &json!({ "do": "server" }));
     let length = reply.head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();

@@ -1,4 +1,4 @@
-//! What a page of another site can do in the same browser.
+//! The reach of a page of another site in the same browser.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -169,7 +169,7 @@ mod deep {
         browser.picture("phone");
     }
 
-    /// What a person changes on the page is changed in the job.
+    /// A person's changes on the page are made in the job.
     #[test]
     fn a_job_is_steered_from_the_page() {
         if farside_testbed::is_left_out(BED) {
