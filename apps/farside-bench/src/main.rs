@@ -19,6 +19,7 @@ mod benches;
 mod case;
 mod error;
 mod fabric;
+mod kit;
 mod launches;
 mod limits;
 mod matrix;
@@ -27,6 +28,7 @@ mod name;
 mod options;
 mod peers;
 mod plot;
+mod random;
 mod resident;
 mod results;
 mod row;
@@ -46,6 +48,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use farside::LogGp;
 
+use self::benches::BENCHES;
 use self::error::BenchError;
 use self::fabric::{Fabric, SimNetwork};
 use self::matrix::Listing;
@@ -105,7 +108,7 @@ fn main() -> ExitCode {
         && command == CHILD_COMMAND
     {
         // The launcher learns of an error from the job and reports it; the process itself does not.
-        return if matrix::child(arguments).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+        return if matrix::child(BENCHES, arguments).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
     farside_command::run(|arguments: Arguments| run(&arguments))
 }
@@ -113,7 +116,7 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<(), BenchError> {
     let fabric = arguments.fabric.clone().unwrap_or_default();
     if arguments.list {
-        return list(matrix::list(&fabric));
+        return list(matrix::list(BENCHES, &fabric));
     }
     let options = Options::new().quick(arguments.quick).operations(arguments.operations).seed(arguments.seed);
     let local_size = arguments.local_size.map(|size| size as usize);
@@ -123,7 +126,7 @@ fn run(arguments: &Arguments) -> Result<(), BenchError> {
         Fabric::Simulated(network) => Some(heading(network, arguments.seed)),
         Fabric::Shm | Fabric::Ofi(_) => None,
     };
-    let result = matrix::run(&arguments.names, options, &fabric, &mut |row| {
+    let result = matrix::run(BENCHES, &arguments.names, options, &fabric, &mut |row| {
         // The heading is printed with the first row, so that an error before it stands alone.
         if let Some(text) = heading.take() {
             io::stdout().write_all(text.as_bytes())?;

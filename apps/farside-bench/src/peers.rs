@@ -423,7 +423,9 @@ mod tests {
         assert_eq!(missing_peers(&["invoke-latency".to_owned()]), None);
         for name in BENCHES {
             assert!(
-                crate::matrix::list(&crate::fabric::Fabric::Shm).iter().any(|listing| listing.name == name),
+                crate::matrix::list(crate::benches::BENCHES, &crate::fabric::Fabric::Shm)
+                    .iter()
+                    .any(|listing| listing.name == name),
                 "{name}"
             );
         }

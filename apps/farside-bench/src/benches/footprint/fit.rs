@@ -5,8 +5,7 @@ use std::ops::RangeInclusive;
 use super::uses::Use;
 use super::{METRICS, PEERS_MAX};
 use crate::benches::multi_job::PUBLISHED;
-use crate::metric::Metric;
-use crate::row::Row;
+use crate::kit::*;
 
 /// Number of processes of the estimate.
 const MILLION: f64 = 1e6;

@@ -4,9 +4,8 @@ use farside::heap::{HeapOptions, RemoteHeap};
 use farside::{RegisterMemory, Worker};
 
 use super::{each_peer, mean};
-use crate::BenchError;
+use crate::kit::*;
 use crate::limits::libfabric::exchange;
-use crate::metric::Metric;
 use crate::resident::Resident;
 
 /// Bytes that each process registers.
@@ -46,7 +45,7 @@ impl Use {
     }
 
     /// Measures one job. Worker 0 returns the metrics.
-    pub(super) fn measure(self, me: &Worker) -> Result<Vec<Metric>, BenchError> {
+    pub(super) fn measure(self, me: &Worker) -> Measured {
         let before = Resident::of_this_process()?.data_bytes;
         me.barrier()?;
         let after = match self {

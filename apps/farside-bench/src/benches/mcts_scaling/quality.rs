@@ -6,9 +6,7 @@ use farside_mcts::{Budget, OnJob, Search};
 use super::on_job::search_error;
 use super::params;
 use super::positions::{self, Known};
-use crate::case::Case;
-use crate::metric::Metric;
-use crate::{BenchError, Options};
+use crate::kit::*;
 
 /// Half of the 95 % interval of a normal distribution, in standard deviations.
 const TWO_SIDED_95: f64 = 1.96;

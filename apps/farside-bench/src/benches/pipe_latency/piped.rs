@@ -4,7 +4,7 @@ use farside::pipe::{PipeReader, PipeWriter};
 use farside::{Registered, Worker};
 
 use super::Exchange;
-use crate::BenchError;
+use crate::kit::*;
 
 /// Number of messages that may be under way in a pipe.
 const WIDTH: usize = 2;

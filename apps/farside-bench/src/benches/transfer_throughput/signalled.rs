@@ -10,9 +10,7 @@ use farside_transmit::{Circular, CircularOptions, Queue, QueueOptions, Span, Tra
 
 use super::MANUAL;
 use super::ends::Ends;
-use crate::BenchError;
-use crate::fabric::OfiFabric;
-use crate::limits::Yardstick;
+use crate::kit::*;
 use crate::limits::libfabric::Puts;
 
 /// The depth of a queue for puts of `bytes` bytes. Puts under way should not fill the caches more
@@ -57,7 +55,7 @@ impl Yardstick for Manual {
         MANUAL
     }
 
-    fn lead(&mut self) -> Result<f64, BenchError> {
+    fn measure(&mut self) -> Result<f64, BenchError> {
         let puts = self.ends.puts;
         let (window, units) = (window(puts.bytes) as u64, puts.under_way as u64);
         let region = self.ends.attach()?;
@@ -86,7 +84,7 @@ impl Yardstick for Manual {
         Ok(puts.count as f64 / elapsed.as_secs_f64())
     }
 
-    fn follow(&mut self) -> Result<(), BenchError> {
+    fn answer(&mut self) -> Result<(), BenchError> {
         self.ends.attend()
     }
 }
@@ -118,7 +116,7 @@ impl Yardstick for Auto {
         "automatic signalling"
     }
 
-    fn lead(&mut self) -> Result<f64, BenchError> {
+    fn measure(&mut self) -> Result<f64, BenchError> {
         let puts = self.ends.puts;
         let region = self.ends.attach()?;
         let options = QueueOptions { depth: depth(puts.bytes) };
@@ -136,7 +134,7 @@ impl Yardstick for Auto {
         Ok(puts.count as f64 / elapsed.as_secs_f64())
     }
 
-    fn follow(&mut self) -> Result<(), BenchError> {
+    fn answer(&mut self) -> Result<(), BenchError> {
         self.ends.attend()
     }
 }

@@ -18,10 +18,7 @@ use std::sync::Arc;
 
 use super::{METRIC, SIZES, signalled};
 use crate::benches::{beside_seriema, size_name};
-use crate::case::Case;
-use crate::fabric::SimNetwork;
-use crate::metric::Metric;
-use crate::{BenchError, Options};
+use crate::kit::*;
 
 /// Puts of one run by default.
 const PUTS: u64 = 2000;
@@ -36,7 +33,7 @@ const PUBLISHED: (&str, usize, f64) = ("auto", 4096, 5464e6);
 /// The network of that measurement.
 const PUBLISHED_ON: &str = "fdr";
 
-pub(super) fn cases(network: SimNetwork) -> Vec<Case> {
+pub(crate) fn cases(network: SimNetwork) -> Vec<Case> {
     let modes: [(&str, Mode); 3] = [("raw", raw), ("manual", manual), ("auto", auto)];
     let mut cases = Vec::new();
     for (name, mode) in modes {
@@ -50,13 +47,7 @@ pub(super) fn cases(network: SimNetwork) -> Vec<Case> {
     cases
 }
 
-fn measure(
-    mode: Mode,
-    bytes: usize,
-    published: Option<f64>,
-    network: SimNetwork,
-    options: Options,
-) -> Result<Vec<Metric>, BenchError> {
+fn measure(mode: Mode, bytes: usize, published: Option<f64>, network: SimNetwork, options: Options) -> Measured {
     let rates = (0..RUNS).map(|run| rate(mode, bytes, network, options, options.seed.wrapping_add(run)));
     let rates: Vec<f64> = rates.collect::<Result<_, _>>()?;
     let model = network.model();
