@@ -11,7 +11,7 @@ pub(crate) use crate::random::{Splitmix, Xorshift};
 pub(crate) use crate::row::Row;
 pub(crate) use crate::shared::{Patience, Shared, WORD_DISTANCE};
 pub(crate) use crate::stats::{median, quantile};
-pub(crate) use crate::timing::{ALONE, Latency, TOGETHER, time_batches, time_latency};
+pub(crate) use crate::timing::{ALONE, Latency, TOGETHER, pipelined, time_batches, time_latency};
 pub(crate) use crate::turns::{Taken, cold, column, in_turns, on_first, once, warmed};
 
 /// The metrics of a case, or the reason that it has none.

@@ -93,7 +93,7 @@ struct Arguments {
     /// queue and hash-map
     #[arg(short = 's', long, value_name = "LOCAL SIZE", value_parser = clap::value_parser!(u64).range(2..=1 << 32))]
     local_size: Option<u64>,
-    /// Leave out the peers: programs of other libraries, such as Open MPI, which run beside the
+    /// Leave out the peers: programs of other libraries, such as Open MPI, which run next to the
     /// benches where they are installed
     #[arg(long)]
     no_peers: bool,
@@ -120,7 +120,7 @@ fn run(arguments: &Arguments) -> Result<(), BenchError> {
     }
     let options = Options::new().quick(arguments.quick).operations(arguments.operations).seed(arguments.seed);
     let local_size = arguments.local_size.map(|size| size as usize);
-    let options = options.local_size(local_size).peers(!arguments.no_peers);
+    let options = Options { local_size, peers: !arguments.no_peers, ..options };
     let mut output = Output::new(arguments)?;
     let mut heading = match fabric {
         Fabric::Simulated(network) => Some(heading(network, arguments.seed)),

@@ -1,5 +1,5 @@
-//! Memory by its global address: the time of puts, gets, copies, atomic changes and signals, beside
-//! the layers below.
+//! Memory by its global address: the time of puts, gets, copies, atomic changes and signals,
+//! against the layers below.
 //!
 //! `local-remote/8B` is a put, `remote-local/8B` a get, and `remote-remote/8B` a copy from a second
 //! process to a third. The limit of `ns` is a copy of the same bytes into a mapping, without a

@@ -86,7 +86,7 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
 fn uses(sizes: &[u32]) -> impl Iterator<Item = Case> {
     let of_size = |processes: u32| {
         Use::ALL.map(|what| {
-            Case::around_job(format!("{processes}/{}", what.name()), processes, move |me, _| what.measure(me), repeat)
+            Case::around_job(format!("{processes}/{}", what.name), processes, move |me, _| what.measure(me), repeat)
         })
     };
     sizes.iter().copied().flat_map(of_size)

@@ -1,4 +1,4 @@
-//! One-way calls between two processes: their rate, beside a plain stream of the same bytes and a
+//! One-way calls between two processes: their rate, against a plain stream of the same bytes and a
 //! stream of records that each name a function.
 //!
 //! The function sums all words of its argument, so that every byte of it must reach the receiver.
@@ -67,14 +67,14 @@ trait Traffic {
     }
 }
 
-/// Measures bare records beside a plain stream and a stream of indirect calls.
+/// Measures bare records against a plain stream and a stream of indirect calls.
 fn records<const WORDS: usize>(me: &Worker, options: Options) -> Measured {
     let load = Load { words: WORDS, calls: options.operations_or(CALLS) };
     let raw = Raw::<WORDS>::new(me)?;
     measure(me, options, load, raw, &mut [&mut raw_stream(me, load)?, &mut indirect_calls::<WORDS>(me, load)?])
 }
 
-/// Measures calls beside a plain stream and a stream of indirect calls. Aggregated calls are also
+/// Measures calls against a plain stream and a stream of indirect calls. Aggregated calls are also
 /// measured in turns with the same work in batches that the program makes, and overflow aggregation
 /// in turns with single calls. Further metrics report what did overflow.
 fn calls<const WORDS: usize>(me: &Worker, options: Options, name: &str, mode: Mode) -> Measured {

@@ -9,7 +9,6 @@
 mod files;
 mod redis;
 
-use std::collections::VecDeque;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -116,24 +115,14 @@ fn repeat(kv: &Client, what: What, value: &[u8], count: u64) -> Result<(), farsi
         });
     }
     let calls = kv.calls();
-    if what.is_put {
-        let mut under_way = VecDeque::with_capacity(what.in_flight);
-        for _ in 0..count {
-            if under_way.len() == what.in_flight {
-                under_way.pop_front().map_or(Ok(()), |first: farside_rpc::Pending<_, _>| first.wait().map(drop))?;
-            }
-            under_way.push_back(calls.put(KEY.into(), value.into())?);
+    match what.is_put {
+        true => {
+            let start = |_| Ok(calls.put(KEY.into(), value.into())?);
+            pipelined(count, what.in_flight, start, |call| Ok(call.wait().map(drop)?))
         }
-        return under_way.into_iter().try_for_each(|call| Ok(call.wait().map(drop)?));
-    }
-    let mut under_way = VecDeque::with_capacity(what.in_flight);
-    for _ in 0..count {
-        if under_way.len() == what.in_flight {
-            under_way
-                .pop_front()
-                .map_or(Ok(()), |first: farside_rpc::Pending<_, _>| first.wait().map(|value| drop(black_box(value))))?;
+        false => {
+            let start = |_| Ok(calls.get(KEY.into())?);
+            pipelined(count, what.in_flight, start, |call| Ok(call.wait().map(|value| drop(black_box(value)))?))
         }
-        under_way.push_back(calls.get(KEY.into())?);
     }
-    under_way.into_iter().try_for_each(|call| Ok(call.wait().map(drop)?))
 }

@@ -13,11 +13,11 @@
 //! to 6.
 //!
 //! `stream/64B`: a stream of messages in one direction, as messages a second, and as bytes a second
-//! beside copies of a message in the cache.
+//! against copies of a message in the cache.
 //!
 //! `switch-over`: the sizes at which another form becomes faster. `bytes` is the largest message up
 //! to which a pipe is faster than two puts by hand. `beyond_line` is the time of 57 bytes, which
-//! are put beside the line of the flag, divided by the time of 56 bytes, the most that fit in it.
+//! are put next to the line of the flag, divided by the time of 56 bytes, the most that fit in it.
 //! Above 1 the short form is worth its limit. `offer_bytes` is the size from which an offered
 //! message arrives sooner than a written one; without such a size there is no such row.
 
@@ -165,8 +165,8 @@ fn copy_ns(bytes: usize) -> f64 {
     time_batches(copies, TOGETHER, copy).map_or(f64::NAN, |times| median(&times))
 }
 
-/// Measures jobs of Farside and Open MPI's ways in turns. The peers that write stand beside the
-/// pipe, those that read and the messages beside the offers.
+/// Measures jobs of Farside and Open MPI's ways in turns. The peers that write stand next to the
+/// pipe, those that read and the messages next to the offers.
 fn beside_mpi(way: Method, bytes: usize, options: Options, run_once: RunOnce<'_>) -> Measured {
     let mode = match way {
         Method::Write => "write",

@@ -5,7 +5,6 @@ mod idle;
 mod mover;
 mod simulated;
 
-use std::collections::VecDeque;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +14,7 @@ use farside::{Worker, WorkerId};
 use farside_fabric::ofi::connected;
 use farside_rpc::bulk::{Bulk, Memory, Read, Write, scope};
 use farside_rpc::server::Turns;
-use farside_rpc::{Client, Credentials, Handling, Never, Raw, Rdma, Server, Service, Tokens, TransferError};
+use farside_rpc::{Client, Credentials, Handling, Never, Pending, Raw, Rdma, Server, Service, Tokens, TransferError};
 use farside_sys::process_memory;
 
 use super::size_name;
@@ -42,36 +41,26 @@ const SPIN: Duration = Duration::from_millis(100);
 enum Over {
     Shm,
     Tcp,
-    /// RDMA beside TCP, over libfabric's provider `tcp`.
+    /// RDMA together with TCP, over libfabric's provider `tcp`.
     Rdma,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Wait {
-    Spin,
-    Block,
+/// A way to wait.
+#[derive(Clone, Copy)]
+struct Wait {
+    name: &'static str,
+    /// Round trips of a run by default.
+    trips: u64,
+    /// The time for which both sides look before they sleep.
+    spin: Duration,
 }
 
 impl Wait {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Spin => "spin",
-            Self::Block => "block",
-        }
-    }
+    const SPIN: Self = Self { name: "spin", trips: SPUN_TRIPS, spin: SPIN };
+    const BLOCK: Self = Self { name: "block", trips: BLOCKED_TRIPS, spin: Duration::ZERO };
 
-    fn trips(self) -> u64 {
-        match self {
-            Self::Spin => SPUN_TRIPS,
-            Self::Block => BLOCKED_TRIPS,
-        }
-    }
-
-    fn spin(self) -> Duration {
-        match self {
-            Self::Spin => SPIN,
-            Self::Block => Duration::ZERO,
-        }
+    fn spins(self) -> bool {
+        !self.spin.is_zero()
     }
 }
 
@@ -81,14 +70,14 @@ const PATHS: [(Over, &str); 2] = [(Over::Shm, ""), (Over::Tcp, "/tcp")];
 pub(crate) fn latency_cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for (over, suffix) in PATHS {
-        for wait in [Wait::Spin, Wait::Block] {
-            let name = format!("null/validated/{}{suffix}", wait.name());
+        for wait in [Wait::SPIN, Wait::BLOCK] {
+            let name = format!("null/validated/{}{suffix}", wait.name);
             let body = move |me: &Worker, options| latency(me, options, over, wait);
-            cases.push(match (over, wait) {
-                (Over::Shm, Wait::Spin) => beside_peer(&name, "iceoryx2", wait.trips(), body),
+            cases.push(match (over, wait.spins()) {
+                (Over::Shm, true) => beside_peer(&name, "iceoryx2", wait.trips, body),
                 _ => Case::job(name, 2, body),
             });
-            let name = format!("null/raw/{}{suffix}", wait.name());
+            let name = format!("null/raw/{}{suffix}", wait.name);
             cases.push(Case::job(name, 2, move |me: &Worker, options| raw_latency(me, options, over, wait)));
         }
         if over == Over::Shm {
@@ -103,7 +92,7 @@ pub(crate) fn latency_cases() -> Vec<Case> {
     cases
 }
 
-/// A case of null calls beside those of another library.
+/// A case of null calls against those of another library.
 fn beside_peer(
     name: &str,
     peer: &'static str,
@@ -316,11 +305,11 @@ fn tokens() -> Tokens {
 
 /// The limit of a case: the same round trip by the least means.
 fn limit_of(me: &Worker, over: Over, wait: Wait) -> Result<Box<dyn Yardstick>, BenchError> {
-    let trips = wait.trips();
-    Ok(match (over, wait) {
-        (Over::Shm, Wait::Spin) => Box::new(TwoLines { ping_pong: PingPong::of_two(me)?, trips }),
-        (Over::Shm, Wait::Block) => Box::new(RoundTrips::by_eventfds(me, trips)?),
-        (Over::Tcp | Over::Rdma, _) => Box::new(RoundTrips::by_tcp(me, BLOCKED_TRIPS, wait == Wait::Spin)?),
+    let trips = wait.trips;
+    Ok(match (over, wait.spins()) {
+        (Over::Shm, true) => Box::new(TwoLines { ping_pong: PingPong::of_two(me)?, trips }),
+        (Over::Shm, false) => Box::new(RoundTrips::by_eventfds(me, trips)?),
+        (Over::Tcp | Over::Rdma, spins) => Box::new(RoundTrips::by_tcp(me, BLOCKED_TRIPS, spins)?),
     })
 }
 
@@ -332,7 +321,7 @@ fn latency(me: &Worker, options: Options, over: Over, wait: Wait) -> Measured {
             Ok(())
         })
     })?;
-    if over == Over::Shm && wait == Wait::Spin && me.is_first() {
+    if over == Over::Shm && wait.spins() && me.is_first() {
         let published = PUBLISHED.map(|(peer, ns)| metrics[0].published(peer, ns, PUBLISHED_RUNS));
         metrics.extend(published);
     }
@@ -372,7 +361,7 @@ fn raw_latency(me: &Worker, options: Options, over: Over, wait: Wait) -> Measure
 
 /// A call with arguments of this size.
 fn arguments(me: &Worker, options: Options, over: Over, bytes: usize) -> Measured {
-    beside(me, options, over, Wait::Spin, |client, trips| {
+    beside(me, options, over, Wait::SPIN, |client, trips| {
         let length = client.procedure::<Vec<u8>, u64, Never>("bench", 0, "length");
         let sent = vec![7_u8; bytes];
         time_latency(trips / 10, || {
@@ -391,8 +380,8 @@ fn beside(
     trips: impl Fn(&Client, u64) -> Result<Latency, BenchError>,
 ) -> Measured {
     let mut limit = limit_of(me, over, wait)?;
-    let mut ends = Ends::new(me, over, wait.spin())?;
-    let count = options.operations_or(if over == Over::Tcp { BLOCKED_TRIPS } else { wait.trips() });
+    let mut ends = Ends::new(me, over, wait.spin)?;
+    let count = options.operations_or(if over == Over::Tcp { BLOCKED_TRIPS } else { wait.trips });
     let taken = in_turns(me, options, |_| {
         let limit_ns = once(me, &mut *limit)?;
         me.barrier()?;
@@ -410,18 +399,9 @@ fn rate(me: &Worker, options: Options, over: Over, in_flight: usize) -> Measured
         me.barrier()?;
         let per_second = ends.measure(|client| {
             let echo = client.procedure::<u64, u64, Never>("bench", 0, "echo");
-            let mut under_way = VecDeque::with_capacity(in_flight);
             let start = Instant::now();
-            for number in 0..count {
-                if under_way.len() == in_flight {
-                    let first: farside_rpc::Pending<u64, Never> = under_way.pop_front().expect("the window is full");
-                    black_box(first.wait().map_err(failed)?);
-                }
-                under_way.push_back(echo.start(&number).map_err(failed)?);
-            }
-            for call in under_way {
-                black_box(call.wait().map_err(failed)?);
-            }
+            let end = |call: Pending<u64, Never>| call.wait().map(|number| _ = black_box(number)).map_err(failed);
+            pipelined(count, in_flight, |number| echo.start(&number).map_err(failed), end)?;
             Ok(count as f64 / start.elapsed().as_secs_f64())
         })?;
         Ok([per_second])
@@ -441,7 +421,7 @@ struct Moved {
     is_mapped: bool,
 }
 
-/// What the handler does.
+/// The work of the handler.
 #[derive(Clone, Copy)]
 enum How {
     Pull,
@@ -453,7 +433,7 @@ enum How {
 /// The bytes of a piece.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Calls that move memory, beside the least that moves as many bytes: a copy of mapped memory, a
+/// Calls that move memory, against the least that moves as many bytes: a copy of mapped memory, a
 /// system call that reads other memory as from another process, or a bare TCP stream.
 fn moved(me: &Worker, options: Options, over: Over, what: Moved) -> Measured {
     let Moved { bytes, segments, depth, how, is_mapped } = what;

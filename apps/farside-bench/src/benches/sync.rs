@@ -1,5 +1,5 @@
-//! Several threads or workers on one object: combining and delegation beside a mutex, and locks of
-//! a job beside the calls that they consist of.
+//! Several threads or workers on one object: combining and delegation against a mutex, and locks of
+//! a job against the calls that they consist of.
 
 use std::hint::black_box;
 use std::sync::{Barrier, Mutex, PoisonError};

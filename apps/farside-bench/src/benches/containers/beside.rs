@@ -1,11 +1,11 @@
-//! Cases that measure an operation of a container beside another one, in the same turns.
+//! Cases that measure an operation of a container against another one, in the same turns.
 
 use farside::Worker;
 
 use super::{MACHINES, MAPPED, Operation, PROCESSES, REMOTE, simulate_one, time};
 use crate::kit::*;
 
-/// An operation, and the one beside which it is measured.
+/// An operation, and the one that it is compared with.
 #[derive(Clone, Copy)]
 pub(in super::super) struct Beside<A, B> {
     pub(in super::super) operation: A,

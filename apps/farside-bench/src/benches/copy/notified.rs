@@ -59,7 +59,7 @@ impl Exchange for Notified<'_> {
     }
 }
 
-/// Measures it beside round trips of a word, on one line for both directions and on one line each.
+/// Measures it against round trips of a word, on one line for both directions and on one line each.
 /// Collective.
 pub(super) fn beside_one_line(me: &Worker, bytes: usize, options: Options) -> Measured {
     let ping_pong = PingPong::of_two(me)?;

@@ -15,7 +15,8 @@ const WRITE: &str = "process_vm_writev to oneself";
 /// Bytes that take as long to copy as a system call, some hundred nanoseconds.
 const CALL_BYTES: usize = 4096;
 
-/// Measures access to a vector of process 1, beside the system call that does the same. Collective.
+/// Measures access to a vector of process 1, against the system call that does the same.
+/// Collective.
 pub(super) fn measure(me: &Worker, way: TransferKind, bytes: usize, options: Options) -> Measured {
     let owner = WorkerId::new(1);
     let segment = if me.id() == owner { Some(me.register(vec![1_u8; bytes])?) } else { None };

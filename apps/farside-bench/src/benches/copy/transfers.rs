@@ -41,7 +41,7 @@ impl TransferKind {
         if self == Self::ThirdParty { 3 } else { 2 }
     }
 
-    /// Measures it beside a copy into a mapping, and `memcpy`. Collective.
+    /// Measures it against a copy into a mapping, and `memcpy`. Collective.
     pub(super) fn measure(self, me: &Worker, bytes: usize, options: Options) -> Measured {
         let values = me.symmetric::<u8>(bytes)?;
         let at = |process: u32| values.at(ProcessId::new(process)).map(|values| values.start().address());
@@ -154,7 +154,7 @@ impl Copies {
     }
 }
 
-/// Measures an operation that is started and completed, beside one that waits. Collective.
+/// Measures an operation that is started and completed, against one that waits. Collective.
 pub(super) fn started(me: &Worker, way: TransferKind, bytes: usize, options: Options) -> Measured {
     let values = me.symmetric::<u8>(bytes)?;
     let there = values.at(ProcessId::new(1))?.start().address();

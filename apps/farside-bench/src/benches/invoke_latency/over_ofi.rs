@@ -1,4 +1,4 @@
-//! The same round trips over libfabric, beside a round trip of libfabric's own messages.
+//! The same round trips over libfabric, against a round trip of libfabric's own messages.
 
 use farside::Worker;
 

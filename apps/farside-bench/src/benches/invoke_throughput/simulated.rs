@@ -1,4 +1,4 @@
-//! The same calls on a simulated network, beside the measurements of the authors of Seriema on a
+//! The same calls on a simulated network, against the measurements of the authors of Seriema on a
 //! real one (Table 2).
 //!
 //! The simulation models the network: the number and size of messages, and their cost in the model.

@@ -65,7 +65,7 @@ fn random(job: OnJob<'_>) -> OnJob<'_> {
     job.placement(Placement::Random)
 }
 
-/// The ways beside the usual one, and the shapes that they are measured in.
+/// The ways other than the usual one, and the shapes that they are measured in.
 const VARIANTS: [(Variant, &[(u32, u32)]); 1] = [(("random", random), &[(2, 1)])];
 
 pub(super) fn cases() -> Vec<Case> {
@@ -79,7 +79,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// Processes, threads and whether expansions inside a process are sent by calls too. 8 threads
-/// beside 2 processes of 4 is the comparison of Seriema §5.3.3.
+/// against 2 processes of 4 is the comparison of Seriema §5.3.3.
 const SERIEMA_SHAPES: [(u32, u32, bool); 6] =
     [(1, 2, false), (2, 1, false), (1, 8, false), (2, 4, false), (1, 2, true), (2, 4, true)];
 

@@ -27,7 +27,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// Measures the share of positions with known winning moves in which the job finds such a move,
-/// beside a search in one thread with as many rollouts, run by run. Also returns bounds of the
+/// against a search in one thread with as many rollouts, run by run. Also returns bounds of the
 /// difference, by pairs of position and seed.
 pub(super) fn hit_rates(job: OnJob<'_>, me: &Worker, seeds: u64, rollouts: u64) -> Result<[Metric; 3], BenchError> {
     let known = positions::known();

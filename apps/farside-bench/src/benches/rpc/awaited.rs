@@ -1,4 +1,4 @@
-//! Null calls that a task awaits, beside a ping-pong of tasks over a Unix socket. Each side is a
+//! Null calls that a task awaits, against a ping-pong of tasks over a Unix socket. Each side is a
 //! runtime of tokio with one thread.
 
 use std::hint::black_box;

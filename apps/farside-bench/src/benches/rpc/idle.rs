@@ -1,4 +1,5 @@
-//! Open connections that are idle: what they cost, and how much longer a call takes beside them.
+//! Open connections that are idle: what they cost, and how much longer a call takes while they are
+//! open.
 
 use std::fs;
 use std::hint::black_box;
@@ -19,7 +20,7 @@ const ALONE: Duration = Duration::from_secs(1);
 
 /// A null call while other connections are open and idle.
 pub(super) fn beside(me: &Worker, options: Options, over: Over, idle: usize) -> Measured {
-    let mut limit = limit_of(me, over, Wait::Spin)?;
+    let mut limit = limit_of(me, over, Wait::SPIN)?;
     farside_sys::limits::raise_max_open_files();
     let mut ends = Ends::new(me, over, SPIN)?;
     let _idle = connect_all(&mut ends, idle)?;
@@ -46,8 +47,8 @@ fn possessions() -> Result<[f64; 2], BenchError> {
     Ok([Resident::of_this_process()?.data_bytes as f64, open.count() as f64])
 }
 
-/// What a connection costs each side when it has carried a call and is idle. The server has threads
-/// of its own, as most have.
+/// The cost of a connection for each side when it has carried a call and is idle. The server has
+/// threads of its own, as most have.
 pub(super) fn cost(me: &Worker, options: Options, over: Over) -> Measured {
     farside_sys::limits::raise_max_open_files();
     let serves = me.id() == WorkerId::new(1);

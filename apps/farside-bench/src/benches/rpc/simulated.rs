@@ -13,7 +13,7 @@ use farside_rpc::{Pending, Procedure, Server, Service};
 use crate::kit::*;
 
 /// The shares of the network's bandwidth that Mercury published: over InfiniBand (Figure 4), and on
-/// a Cray XE6 (Figure 5). They stand beside the most clients, which fill the line.
+/// a Cray XE6 (Figure 5). They stand next to the most clients, which fill the line.
 const PUBLISHED: [(&str, f64); 2] = [("mercury-infiniband-published", 0.7), ("mercury-cray-published", 0.4)];
 const CLIENTS: [usize; 7] = [1, 4, 16, 64, 256, 1024, 4096];
 /// The pulls of a client that are under way at once.
