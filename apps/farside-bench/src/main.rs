@@ -7,6 +7,11 @@
 //! in turns, and the medians are compared. The ratio therefore survives a noisy machine where the
 //! numbers do not.
 //!
+//! [`BENCHES`] is the table of benches. A bench is a list of cases: each has a name, a shape and a
+//! function that measures. The driver does the rest: `matrix` runs the cases on a fabric, `turns`
+//! repeats a run and makes a metric of each column of values, and `limits` are measured in the same
+//! turns. A bench imports all of this by `kit`.
+//!
 //! A bench that needs several processes runs a job. The processes of the job run this program again
 //! with arguments that begin with [`CHILD_COMMAND`].
 //!

@@ -166,7 +166,7 @@ impl Targets {
     }
 }
 
-/// Measures on real processes, against the bare instruction where memory is mapped.
+/// Measures on real processes, compared with the bare instruction where memory is mapped.
 fn measure(me: &Worker, options: Options, component: Component, is_mapped: bool) -> Measured {
     let processes = me.process_count() as usize;
     let mut targets = Targets::new(me, component, WORDS)?;
@@ -211,7 +211,8 @@ fn of_all(me: &Worker, work: impl FnOnce() -> Result<Vec<f64>, BenchError>) -> R
     Ok(me.gather(WorkerId::FIRST, own)?.map_or(0.0, |all| median(&all)))
 }
 
-/// Measures in virtual time, against the published latency. Memory of a process itself takes none.
+/// Measures in virtual time, compared with the published latency. Memory of a process itself takes
+/// none.
 fn simulate(
     component: Component,
     network: SimNetwork,

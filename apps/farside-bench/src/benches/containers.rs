@@ -116,7 +116,7 @@ pub(super) fn choices<O: Predicted>(on: &Fabric, groups: Vec<(String, Vec<O>)>, 
     groups.into_iter().flat_map(choice).collect()
 }
 
-/// Returns the time of the implementation with the least predicted time, against that of the
+/// Returns the time of the implementation with the least predicted time, compared with that of the
 /// fastest.
 fn chosen(measured: impl Iterator<Item = Measured>) -> Measured {
     let (mut all, mut repeated) = (Vec::new(), 0.0);
@@ -140,7 +140,7 @@ fn chosen(measured: impl Iterator<Item = Measured>) -> Measured {
     Ok(metrics)
 }
 
-/// Measures on real processes, against the bare instructions where memory is mapped.
+/// Measures on real processes, compared with the bare instructions where memory is mapped.
 fn measure<O: Predicted>(
     me: &Worker,
     options: Options,

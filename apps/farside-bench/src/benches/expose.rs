@@ -77,7 +77,7 @@ impl From<PublishError> for BenchError {
     }
 }
 
-/// Measures an operation of worker 0 while the others wait, against the published time.
+/// Measures an operation of worker 0 while the others wait, compared with the published time.
 fn beside_published(
     me: &Worker,
     options: Options,

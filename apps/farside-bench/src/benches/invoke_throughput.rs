@@ -1,5 +1,5 @@
-//! One-way calls between two processes: their rate, against a plain stream of the same bytes and a
-//! stream of records that each name a function.
+//! One-way calls between two processes: their rate, compared with a plain stream of the same bytes
+//! and a stream of records that each name a function.
 //!
 //! The function sums all words of its argument, so that every byte of it must reach the receiver.
 //! The sums are checked at the end, which also proves that every call was executed.

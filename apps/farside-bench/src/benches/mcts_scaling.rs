@@ -1,4 +1,4 @@
-//! Tree search: rollouts a second, against the same search written by hand for one thread.
+//! Tree search: rollouts a second, compared with the same search written by hand for one thread.
 
 mod on_job;
 mod positions;

@@ -76,7 +76,8 @@ fn time_each(count: u64, work: impl FnOnce() -> Result<(), BenchError>) -> Resul
     Ok(start.elapsed().as_nanos() as f64 / count as f64)
 }
 
-/// Measures buffers of one size, against the system's allocator for memory that is not registered.
+/// Measures buffers of one size, compared with the system's allocator for memory that is not
+/// registered.
 fn allocate(options: Options, bytes: usize, fit: Fit) -> Measured {
     let heap = HeapOptions { fit, ..HeapOptions::default() };
     let allocator = Allocator::new(node()?, AllocatorOptions { heap, ..AllocatorOptions::default() });

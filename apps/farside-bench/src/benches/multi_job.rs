@@ -1,5 +1,5 @@
-//! Memory of a process in a job that was made of several, against the same processes started as
-//! one.
+//! Memory of a process in a job that was made of several, compared with the same processes started
+//! as one.
 //!
 //! The program is that of ACP's authors for "ACP + MPI". A master assigns work to the sub-masters
 //! of groups, and each assigns it to the workers of its group. The results return the same way. The

@@ -433,8 +433,8 @@ enum How {
 /// The bytes of a piece.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Calls that move memory, against the least that moves as many bytes: a copy of mapped memory, a
-/// system call that reads other memory as from another process, or a bare TCP stream.
+/// Calls that move memory, compared with the least that moves as many bytes: a copy of mapped
+/// memory, a system call that reads other memory as from another process, or a bare TCP stream.
 fn moved(me: &Worker, options: Options, over: Over, what: Moved) -> Measured {
     let Moved { bytes, segments, depth, how, is_mapped } = what;
     let mut stream = if over == Over::Shm { None } else { Some(ByteStream::new(me)?) };

@@ -10,9 +10,9 @@
 //! accelerator, and no field is compared. Without spare processors, an exchange needs the
 //! processors that compute, so computation there cannot hide it.
 //!
-//! Metrics: `step_ns`, against the same field swept by one thread, divided by the number of
+//! Metrics: `step_ns`, compared with the same field swept by one thread, divided by the number of
 //! processes; `compute_ns`, a step without any exchange, by all processes at once; `exchange_ns`,
-//! the time that a step spends sending and waiting, against a copy of the rows by `memcpy`;
+//! the time that a step spends sending and waiting, compared with a copy of the rows by `memcpy`;
 //! `wait_ns`, the part of it spent waiting. With overlap there are also `wait_hidden`, the share of
 //! that waiting that overlap removes; `plain_ns`, a step without overlap; and `hidden`, the share
 //! of the cost of the exchange that overlap removes. `hidden` is computed from medians, and is

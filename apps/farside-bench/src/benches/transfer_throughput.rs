@@ -1,5 +1,5 @@
 //! Puts between two processes: their rate, signalled by hand and by a transmitter (Seriema, Figure
-//! 2), against the layer below: libfabric's own puts, or plain copies.
+//! 2), compared with the layer below: libfabric's own puts, or plain copies.
 //!
 //! Each put under way has memory of its own. The puts carry their numbers, and the number of the
 //! last one is checked.

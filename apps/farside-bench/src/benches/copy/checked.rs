@@ -12,7 +12,7 @@ const COUNT: u64 = 2_000;
 /// Operations that are timed together. Unchecked ones are shorter than a read of the clock.
 const BATCH: u64 = TOGETHER;
 
-/// The case in a checked job, against an unchecked one.
+/// The case in a checked job, compared with an unchecked one.
 pub(super) fn case() -> Case {
     Case::checked_job("checked", 2, measure)
 }

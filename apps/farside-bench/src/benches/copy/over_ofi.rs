@@ -1,4 +1,4 @@
-//! The same operations over libfabric, against libfabric's own.
+//! The same operations over libfabric, compared with libfabric's own.
 
 use std::time::Instant;
 
@@ -106,8 +106,8 @@ impl<'w> Participants<'w> {
     }
 }
 
-/// Measures puts or gets, one at a time, against libfabric's; words also against its messages.
-/// Collective.
+/// Measures puts or gets, one at a time, compared with libfabric's; words also against its
+/// messages. Collective.
 fn beside_libfabric(me: &Worker, fabric: &OfiFabric, way: TransferKind, bytes: usize, options: Options) -> Measured {
     let (one_sided, limit_name) = match way {
         TransferKind::Get | TransferKind::StartedGet => (OneSided::Get, "libfabric's gets"),
@@ -154,7 +154,7 @@ fn third_party(me: &Worker, bytes: usize, options: Options) -> Measured {
     Ok(taken.rows([column(METRIC, "ns", 0), column("bytes_per_s", "B/s", 1)]))
 }
 
-/// Measures puts that all workers of process 0 make at the same time, against the rate of one
+/// Measures puts that all workers of process 0 make at the same time, compared with the rate of one
 /// worker alone. Collective.
 fn together(me: &Worker, options: Options) -> Measured {
     let values = me.symmetric::<u8>(TOGETHER_BYTES * me.worker_count() as usize)?;
@@ -190,7 +190,7 @@ fn fetch_add(me: &Worker, options: Options) -> Measured {
     Ok(taken.rows([column(METRIC, "ns", 0)]))
 }
 
-/// Measures data with its signal, to and fro, against libfabric's messages. Collective.
+/// Measures data with its signal, to and fro, compared with libfabric's messages. Collective.
 fn notified(me: &Worker, fabric: &OfiFabric, bytes: usize, options: Options) -> Measured {
     let mut exchange = Notified::new(me, bytes)?;
     let measured = beside_messages(me, fabric, &mut exchange, options.operations_or(COUNT_MAX), options)?;

@@ -15,7 +15,7 @@ const WRITE: &str = "process_vm_writev to oneself";
 /// Bytes that take as long to copy as a system call, some hundred nanoseconds.
 const CALL_BYTES: usize = 4096;
 
-/// Measures access to a vector of process 1, against the system call that does the same.
+/// Measures access to a vector of process 1, compared with the system call that does the same.
 /// Collective.
 pub(super) fn measure(me: &Worker, way: TransferKind, bytes: usize, options: Options) -> Measured {
     let owner = WorkerId::new(1);

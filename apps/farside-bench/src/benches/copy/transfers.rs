@@ -154,7 +154,7 @@ impl Copies {
     }
 }
 
-/// Measures an operation that is started and completed, against one that waits. Collective.
+/// Measures an operation that is started and completed, compared with one that waits. Collective.
 pub(super) fn started(me: &Worker, way: TransferKind, bytes: usize, options: Options) -> Measured {
     let values = me.symmetric::<u8>(bytes)?;
     let there = values.at(ProcessId::new(1))?.start().address();

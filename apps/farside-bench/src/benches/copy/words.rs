@@ -11,7 +11,7 @@ use crate::kit::*;
 
 const INSTRUCTION: &str = "the processor's own";
 
-/// Measures a fetch-and-add on a word of another process, against the instruction alone on an
+/// Measures a fetch-and-add on a word of another process, compared with the instruction alone on an
 /// equally placed line. Collective.
 pub(super) fn fetch_add<W: Word + From<u8>>(me: &Worker, options: Options) -> Measured {
     let values = me.symmetric::<u64>(1)?;

@@ -1,4 +1,4 @@
-//! A call on every worker, against as many round trips as its tree is deep.
+//! A call on every worker, compared with as many round trips as its tree is deep.
 
 use farside::{Worker, WorkerId};
 

@@ -1,4 +1,4 @@
-//! The same round trips over libfabric, against a round trip of libfabric's own messages.
+//! The same round trips over libfabric, compared with a round trip of libfabric's own messages.
 
 use farside::Worker;
 

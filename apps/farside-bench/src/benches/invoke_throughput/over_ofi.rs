@@ -1,5 +1,5 @@
-//! The same calls over libfabric, against a stream of its messages: the limit is the number of
-//! calls that the stream would carry.
+//! The same calls over libfabric, compared with a stream of its messages: the limit is the number
+//! of calls that the stream would carry.
 //!
 //! A call that is published at once is compared with messages of the size of its record, header and
 //! arguments. Aggregated calls are compared with messages of the size of a batch.

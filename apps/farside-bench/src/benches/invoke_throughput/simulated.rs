@@ -1,5 +1,5 @@
-//! The same calls on a simulated network, against the measurements of the authors of Seriema on a
-//! real one (Table 2).
+//! The same calls on a simulated network, compared with the measurements of the authors of Seriema
+//! on a real one (Table 2).
 //!
 //! The simulation models the network: the number and size of messages, and their cost in the model.
 //! The calls themselves take no virtual time, so these rows show the share of the network. Calls at

@@ -1,5 +1,5 @@
-//! Long files, put into a store on disk and got from it, against `cp` of the same file in the same
-//! folder. A put is safe when it returns, so the copy it is compared with is synced.
+//! Long files, put into a store on disk and got from it, compared with `cp` of the same file in the
+//! same folder. A put is safe when it returns, so the copy it is compared with is synced.
 
 use std::fs::{self, File};
 use std::io::Write;

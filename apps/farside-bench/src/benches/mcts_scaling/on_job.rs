@@ -53,33 +53,14 @@ impl Mode {
     }
 }
 
-/// A variant of the search: its name and its settings.
-pub(super) type Variant = (&'static str, for<'w> fn(OnJob<'w>) -> OnJob<'w>);
-
-/// The default.
-pub(super) fn usual(job: OnJob<'_>) -> OnJob<'_> {
-    job
-}
-
-fn random(job: OnJob<'_>) -> OnJob<'_> {
-    job.placement(Placement::Random)
-}
-
-/// The ways other than the usual one, and the shapes that they are measured in.
-const VARIANTS: [(Variant, &[(u32, u32)]); 1] = [(("random", random), &[(2, 1)])];
-
 pub(super) fn cases() -> Vec<Case> {
-    let plain = SHAPES
-        .into_iter()
-        .flat_map(|shape| Mode::ALL.map(|mode| (shape, mode, ("", usual as for<'w> fn(OnJob<'w>) -> OnJob<'w>))));
-    let others =
-        VARIANTS.into_iter().flat_map(|(way, shapes)| shapes.iter().map(move |shape| (*shape, Mode::Ovfl, way)));
-    let jobs = plain.chain(others).map(|(shape, mode, way)| case(shape, mode, way));
-    jobs.chain(SERIEMA_SHAPES.map(seriema_case)).collect()
+    let usual = SHAPES.into_iter().flat_map(|shape| Mode::ALL.map(|mode| case(shape, mode, None)));
+    let random = case((2, 1), Mode::Ovfl, Some(Placement::Random));
+    usual.chain([random]).chain(SERIEMA_SHAPES.map(seriema_case)).collect()
 }
 
 /// Processes, threads and whether expansions inside a process are sent by calls too. 8 threads
-/// against 2 processes of 4 is the comparison of Seriema §5.3.3.
+/// and 2 processes of 4 are the comparison of Seriema §5.3.3.
 const SERIEMA_SHAPES: [(u32, u32, bool); 6] =
     [(1, 2, false), (2, 1, false), (1, 8, false), (2, 4, false), (1, 2, true), (2, 4, true)];
 
@@ -100,12 +81,12 @@ fn seriema_case((processes, threads, force_remote): (u32, u32, bool)) -> Case {
     .threads(threads)
 }
 
-fn case((processes, threads): (u32, u32), mode: Mode, (way, with): Variant) -> Case {
-    let slash = if way.is_empty() { "" } else { "/" };
-    let name = format!("{processes}x{threads}/{}{slash}{way}", mode.name());
-    Case::job(name, processes, move |me, options| {
-        let job = OnJob::new(me).map(|job| with(mode.on(job)))?;
-        measure(me, options, job)
+/// The search of the library, with its usual placement of nodes or at random.
+fn case((processes, threads): (u32, u32), mode: Mode, placement: Option<Placement>) -> Case {
+    let suffix = if placement.is_some() { "/random" } else { "" };
+    Case::job(format!("{processes}x{threads}/{}{suffix}", mode.name()), processes, move |me, options| {
+        let job = mode.on(OnJob::new(me)?);
+        measure(me, options, placement.map_or(job, |placement| job.placement(placement)))
     })
     .threads(threads)
 }

@@ -1,4 +1,4 @@
-//! The same messages over libfabric, against a message of libfabric's own.
+//! The same messages over libfabric, compared with a message of libfabric's own.
 
 use farside::Worker;
 
@@ -30,7 +30,7 @@ fn measure(me: &Worker, fabric: &OfiFabric, way: Method, bytes: usize, options: 
     Ok(measured)
 }
 
-/// Measures messages to and fro, against libfabric's. Collective.
+/// Measures messages to and fro, compared with libfabric's. Collective.
 pub(crate) fn beside_messages(
     me: &Worker,
     fabric: &OfiFabric,

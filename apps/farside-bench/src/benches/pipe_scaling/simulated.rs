@@ -1,5 +1,5 @@
-//! The same messages on a simulated network, against the measurements of the authors of rpipe on
-//! Aries.
+//! The same messages on a simulated network, compared with the measurements of the authors of rpipe
+//! on Aries.
 
 use farside::Simulation;
 
@@ -24,7 +24,7 @@ pub(crate) fn cases(network: SimNetwork) -> Vec<Case> {
     Load::all(&PROCESSES).map(case).chain([all]).collect()
 }
 
-/// Returns the least and the most of all loads, against the published figures.
+/// Returns the least and the most of all loads, compared with the published figures.
 fn ends(rows: &[Row], network: SimNetwork) -> Vec<Metric> {
     let times = || rows.iter().filter(|row| row.metric == METRIC).map(|row| row.value);
     if times().next().is_none() {

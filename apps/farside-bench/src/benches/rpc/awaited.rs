@@ -1,5 +1,5 @@
-//! Null calls that a task awaits, against a ping-pong of tasks over a Unix socket. Each side is a
-//! runtime of tokio with one thread.
+//! Null calls that a task awaits, compared with a ping-pong of tasks over a Unix socket. Each side
+//! is a runtime of tokio with one thread.
 
 use std::hint::black_box;
 use std::os::linux::net::SocketAddrExt;

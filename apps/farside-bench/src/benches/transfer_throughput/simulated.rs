@@ -1,4 +1,5 @@
-//! The same puts on a simulated network, against the one figure that the authors of Seriema state.
+//! The same puts on a simulated network, compared with the one figure that the authors of Seriema
+//! state.
 //!
 //! The simulation models the network, whose queues are finite like real ones. A completion costs it
 //! nothing, so these rows show whether signalling keeps the line busy.
