@@ -24,37 +24,121 @@ mod stencil;
 mod sync;
 mod transfer_throughput;
 
+use crate::kit::*;
 use crate::matrix::Bench;
-use crate::metric::Metric;
 
 /// All benches, in the order in which they run. The names are a contract.
 pub(crate) const BENCHES: &[Bench] = &[
-    Bench { name: "invoke-throughput", about: invoke_throughput::ABOUT, cases: invoke_throughput::cases },
-    Bench { name: "invoke-latency", about: invoke_latency::ABOUT, cases: invoke_latency::cases },
-    Bench { name: "oversubscribed", about: oversubscribed::ABOUT, cases: oversubscribed::cases },
-    Bench { name: "mcts-scaling", about: mcts_scaling::ABOUT, cases: mcts_scaling::cases },
-    Bench { name: "memory", about: memory::ABOUT, cases: memory::cases },
-    Bench { name: "heap-policy", about: heap_policy::ABOUT, cases: heap_policy::cases },
-    Bench { name: "sync", about: sync::ABOUT, cases: sync::cases },
-    Bench { name: "transfer-throughput", about: transfer_throughput::ABOUT, cases: transfer_throughput::cases },
-    Bench { name: "copy", about: copy::ABOUT, cases: copy::cases },
+    Bench {
+        name: "invoke-throughput",
+        about: invoke_throughput::ABOUT,
+        cases: |on| {
+            by_fabric(
+                on,
+                invoke_throughput::cases,
+                invoke_throughput::over_ofi::cases,
+                invoke_throughput::simulated::cases,
+            )
+        },
+    },
+    Bench {
+        name: "invoke-latency",
+        about: invoke_latency::ABOUT,
+        cases: |on| by_fabric(on, invoke_latency::cases, invoke_latency::over_ofi::cases, |_| vec![]),
+    },
+    Bench {
+        name: "oversubscribed",
+        about: oversubscribed::ABOUT,
+        cases: |on| by_fabric(on, oversubscribed::cases, oversubscribed::over_ofi, |_| vec![]),
+    },
+    Bench {
+        name: "mcts-scaling",
+        about: mcts_scaling::ABOUT,
+        cases: |on| by_fabric(on, mcts_scaling::cases, |_| vec![], mcts_scaling::simulated::cases),
+    },
+    Bench { name: "memory", about: memory::ABOUT, cases: |on| by_fabric(on, memory::cases, |_| vec![], |_| vec![]) },
+    Bench {
+        name: "heap-policy",
+        about: heap_policy::ABOUT,
+        cases: |on| by_fabric(on, heap_policy::cases, |_| vec![], |_| vec![]),
+    },
+    Bench { name: "sync", about: sync::ABOUT, cases: |on| by_fabric(on, sync::cases, |_| vec![], |_| vec![]) },
+    Bench {
+        name: "transfer-throughput",
+        about: transfer_throughput::ABOUT,
+        cases: |on| {
+            by_fabric(
+                on,
+                transfer_throughput::cases,
+                transfer_throughput::over_ofi,
+                transfer_throughput::simulated::cases,
+            )
+        },
+    },
+    Bench {
+        name: "copy",
+        about: copy::ABOUT,
+        cases: |on| by_fabric(on, copy::cases, copy::over_ofi::cases, |_| vec![]),
+    },
     Bench { name: "footprint", about: footprint::ABOUT, cases: footprint::cases },
-    Bench { name: "pipe-scaling", about: pipe_scaling::ABOUT, cases: pipe_scaling::cases },
-    Bench { name: "stencil", about: stencil::ABOUT, cases: stencil::cases },
-    Bench { name: "pipe-latency", about: pipe_latency::ABOUT, cases: pipe_latency::cases },
+    Bench {
+        name: "pipe-scaling",
+        about: pipe_scaling::ABOUT,
+        cases: |on| by_fabric(on, pipe_scaling::cases, |_| pipe_scaling::over_ofi(), pipe_scaling::simulated::cases),
+    },
+    Bench {
+        name: "stencil",
+        about: stencil::ABOUT,
+        cases: |on| by_fabric(on, stencil::cases, |_| stencil::over_ofi(), stencil::simulated::cases),
+    },
+    Bench {
+        name: "pipe-latency",
+        about: pipe_latency::ABOUT,
+        cases: |on| by_fabric(on, pipe_latency::cases, pipe_latency::over_ofi::cases, |_| vec![]),
+    },
     Bench { name: "components", about: components::ABOUT, cases: components::cases },
     Bench { name: "attentiveness", about: attentiveness::ABOUT, cases: attentiveness::cases },
-    Bench { name: "irregular", about: irregular::ABOUT, cases: irregular::cases },
+    Bench {
+        name: "irregular",
+        about: irregular::ABOUT,
+        cases: |on| by_fabric(on, irregular::cases, |_| vec![], |_| vec![]),
+    },
     Bench { name: "queue", about: queue::ABOUT, cases: queue::cases },
     Bench { name: "hash-map", about: hash_map::ABOUT, cases: hash_map::cases },
-    Bench { name: "rpc-latency", about: rpc::LATENCY, cases: rpc::latency_cases },
-    Bench { name: "rpc-rate", about: rpc::RATE, cases: rpc::rate_cases },
-    Bench { name: "bulk", about: rpc::BULK, cases: rpc::bulk_cases },
-    Bench { name: "rpc-scaling", about: rpc::SCALING, cases: rpc::scaling_cases },
-    Bench { name: "kv", about: kv::ABOUT, cases: kv::cases },
-    Bench { name: "expose", about: expose::ABOUT, cases: expose::cases },
-    Bench { name: "multi-job", about: multi_job::ABOUT, cases: multi_job::cases },
+    Bench {
+        name: "rpc-latency",
+        about: rpc::LATENCY,
+        cases: |on| by_fabric(on, rpc::latency_cases, |_| vec![], |_| vec![]),
+    },
+    Bench { name: "rpc-rate", about: rpc::RATE, cases: |on| by_fabric(on, rpc::rate_cases, |_| vec![], |_| vec![]) },
+    Bench { name: "bulk", about: rpc::BULK, cases: |on| by_fabric(on, rpc::bulk_cases, |_| vec![], |_| vec![]) },
+    Bench {
+        name: "rpc-scaling",
+        about: rpc::SCALING,
+        cases: |on| by_fabric(on, rpc::scaling_cases, |_| vec![], |_| vec![]),
+    },
+    Bench { name: "kv", about: kv::ABOUT, cases: |on| by_fabric(on, kv::cases, |_| vec![], |_| vec![]) },
+    Bench { name: "expose", about: expose::ABOUT, cases: |on| by_fabric(on, expose::cases, |_| vec![], |_| vec![]) },
+    Bench {
+        name: "multi-job",
+        about: multi_job::ABOUT,
+        cases: |on| by_fabric(on, multi_job::cases, multi_job::over_ofi, |_| vec![]),
+    },
 ];
+
+/// The cases of a bench on shared memory, over libfabric, or on a simulated network.
+fn by_fabric(
+    on: &Fabric,
+    on_shm: fn() -> Vec<Case>,
+    over_ofi: fn(&OfiFabric) -> Vec<Case>,
+    simulated: fn(SimNetwork) -> Vec<Case>,
+) -> Vec<Case> {
+    match on {
+        Fabric::Shm => on_shm(),
+        Fabric::Ofi(fabric) => over_ofi(fabric),
+        Fabric::Simulated(network) => simulated(*network),
+    }
+}
 
 /// Returns a metric and, after it, the figure that the authors of Seriema published, if any. "Each
 /// reported number is an average of three experiments" (Section 5.2).
@@ -73,12 +157,4 @@ fn size_name(bytes: usize) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_are_spelled_with_the_largest_unit_that_is_whole() {
-        let names = [8, 512, 1023, 1024, 4096, 65536, 1 << 20, 16 << 20].map(size_name);
-        assert_eq!(names, ["8B", "512B", "1023B", "1KiB", "4KiB", "64KiB", "1MiB", "16MiB"]);
-    }
-}
+mod tests;

@@ -18,7 +18,6 @@ use crate::{BenchError, CHILD_COMMAND, Options, launches};
 const TIME_LIMIT: Duration = Duration::from_secs(300);
 
 /// One case of a bench.
-#[derive(Debug)]
 pub(crate) struct Case {
     pub(crate) name: String,
     work: Work,
@@ -29,17 +28,11 @@ enum Work {
     Here(Box<Here>),
     /// In a job.
     Job(JobCase),
-    /// In two jobs, the second of them with checked accesses.
-    CheckedJob(JobCase),
 }
 
-impl fmt::Debug for Work {
+impl fmt::Debug for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Work::Here(_) => f.write_str("Here"),
-            Work::Job(job) => write!(f, "Job({}x{})", job.processes, job.threads),
-            Work::CheckedJob(job) => write!(f, "CheckedJob({}x{})", job.processes, job.threads),
-        }
+        f.debug_struct("Case").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -113,17 +106,22 @@ impl Case {
     }
 
     /// A case that is measured in a job with [checked](farside::Job::check_accesses) accesses,
-    /// beside a job without.
+    /// against a job without.
     pub(crate) fn checked_job(
         name: impl Into<String>,
         processes: u32,
         body: impl Fn(&Worker, Options) -> Result<Vec<Metric>, BenchError> + Send + Sync + 'static,
     ) -> Self {
-        let mut case = Self::job(name, processes, body);
-        if let Work::Job(job) = case.work {
-            case.work = Work::CheckedJob(job);
-        }
-        case
+        Self::around_job(name, processes, body, |options, run_once| {
+            let unchecked = run_once(options)?;
+            let checked = run_once(Options { checks: true, ..options })?;
+            let of_same = |checked: &Metric| unchecked.iter().find(|metric| metric.name == checked.name);
+            let against = |checked: Metric| match of_same(&checked) {
+                Some(unchecked) => checked.against(UNCHECKED, unchecked.samples.clone()),
+                None => checked,
+            };
+            Ok(checked.into_iter().map(against).collect())
+        })
     }
 
     /// A case that is computed from the rows of earlier cases of the same bench.
@@ -153,7 +151,7 @@ impl Case {
         if *fabric != Fabric::Shm {
             self.name = format!("{}/{fabric}", self.name);
         }
-        if let (Work::Job(job) | Work::CheckedJob(job), Fabric::Ofi(fabric)) = (&mut self.work, fabric) {
+        if let (Work::Job(job), Fabric::Ofi(fabric)) = (&mut self.work, fabric) {
             job.fabric = fabric.choice();
         }
         self
@@ -166,7 +164,7 @@ impl Case {
             Work::Job(job) => (job.around)(options, &mut |options| {
                 let results = Results::new()?;
                 match &job.groups {
-                    None => self.run_job(job, false, bench, options, &results.path())?,
+                    None => self.run_job(job, bench, options, &results.path())?,
                     Some(groups) => {
                         let arguments = self.child_arguments(bench, options, &results.path());
                         launches::run(groups, &arguments, &results, TIME_LIMIT)?;
@@ -174,19 +172,6 @@ impl Case {
                 }
                 results.take()
             }),
-            Work::CheckedJob(job) => {
-                let run = |check| {
-                    let results = Results::new()?;
-                    self.run_job(job, check, bench, options, &results.path())?;
-                    results.take()
-                };
-                let unchecked = run(false)?;
-                let beside = |checked: Metric| match unchecked.iter().find(|metric| metric.name == checked.name) {
-                    Some(unchecked) => checked.against(UNCHECKED, unchecked.samples.clone()),
-                    None => checked,
-                };
-                Ok(run(true)?.into_iter().map(beside).collect())
-            }
         }
     }
 
@@ -198,9 +183,9 @@ impl Case {
     pub(crate) fn take_part(&self, bench: &str, options: Options, results: &Path) -> Result<(), BenchError> {
         match &self.work {
             Work::Here(_) => Err(BenchError::ChildArguments { what: "the case needs no job" }),
-            Work::Job(job) | Work::CheckedJob(job) => {
+            Work::Job(job) => {
                 // The launcher decides whether accesses are checked, and passes that on.
-                let result = self.run_job(job, false, bench, options, results);
+                let result = self.run_job(job, bench, options, results);
                 if let Err(error) = &result
                     && !farside::job::is_reported()
                 {
@@ -220,17 +205,10 @@ impl Case {
     }
 
     /// Runs the job: the launcher and each of its children come here.
-    fn run_job(
-        &self,
-        job: &JobCase,
-        check: bool,
-        bench: &str,
-        options: Options,
-        results: &Path,
-    ) -> Result<(), BenchError> {
+    fn run_job(&self, job: &JobCase, bench: &str, options: Options, results: &Path) -> Result<(), BenchError> {
         let job_to_run = farside::job().processes(job.processes).threads_per_process(job.threads).bind(job.bind());
         job_to_run
-            .check_accesses(check)
+            .check_accesses(options.checks)
             .force_fabric(job.fabric.clone())
             .entry(self.child_arguments(bench, options, results))
             .time_limit(TIME_LIMIT)

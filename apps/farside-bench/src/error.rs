@@ -162,6 +162,11 @@ fn reason(why: &str) -> String {
     if why.is_empty() { String::new() } else { format!(": {why}") }
 }
 
+/// The error of a call of a server, or of reaching one.
+pub(crate) fn failed(error: impl std::fmt::Display) -> BenchError {
+    BenchError::Rpc(error.to_string())
+}
+
 impl From<farside_fabric::Unposted> for BenchError {
     fn from(unposted: farside_fabric::Unposted) -> Self {
         unposted.error.into()

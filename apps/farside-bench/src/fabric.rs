@@ -2,9 +2,12 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Mutex;
 
-use farside::LogGp;
 use farside::job::FabricChoice;
+use farside::{LogGp, SimOptions, Simulation, Worker};
+
+use crate::BenchError;
 
 /// The fabric that carries the bytes of a measurement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -131,12 +134,37 @@ impl SimNetwork {
     pub(crate) fn preset(&self) -> &'static str {
         self.preset
     }
+
+    /// Settings of a simulation in which a message takes no longer than the model says.
+    pub(crate) fn settings(&self) -> SimOptions {
+        SimOptions { network: self.model, delay_max_ns: 0, ..SimOptions::default() }
+    }
 }
 
 impl fmt::Display for SimNetwork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "sim:{}", self.preset)
     }
+}
+
+/// Runs a simulated job, and returns the result of worker 0.
+///
+/// # Errors
+/// The error of a worker.
+pub(crate) fn on_simulation<T: Send>(
+    simulation: Simulation,
+    work: impl Fn(&Worker) -> Result<T, BenchError> + Send + Sync,
+) -> Result<T, BenchError> {
+    let found = Mutex::new(None);
+    let simulated = simulation.run(|me| {
+        let result = work(me)?;
+        if me.is_first() {
+            *found.lock().expect("no thread has panicked") = Some(result);
+        }
+        Ok(())
+    })?;
+    simulated.verdict?;
+    Ok(found.into_inner().expect("no thread has panicked").expect("worker 0 has returned"))
 }
 
 #[cfg(test)]

@@ -15,8 +15,10 @@ pub(crate) trait Yardstick {
     fn name(&self) -> &str;
 
     /// Measures the limit once, in the unit of the case.
-    fn lead(&mut self) -> Result<f64, BenchError>;
+    fn measure(&mut self) -> Result<f64, BenchError>;
 
-    /// Takes the part of the other worker.
-    fn follow(&mut self) -> Result<(), BenchError>;
+    /// Takes the part of the other worker, if it has one.
+    fn answer(&mut self) -> Result<(), BenchError> {
+        Ok(())
+    }
 }

@@ -7,6 +7,11 @@
 //! in turns, and the medians are compared. The ratio therefore survives a noisy machine where the
 //! numbers do not.
 //!
+//! [`BENCHES`] is the table of benches. A bench is a list of cases: each has a name, a shape and a
+//! function that measures. The driver does the rest: `matrix` runs the cases on a fabric, `turns`
+//! repeats a run and makes a metric of each column of values, and `limits` are measured in the same
+//! turns. A bench imports all of this by `kit`.
+//!
 //! A bench that needs several processes runs a job. The processes of the job run this program again
 //! with arguments that begin with [`CHILD_COMMAND`].
 //!
@@ -19,6 +24,7 @@ mod benches;
 mod case;
 mod error;
 mod fabric;
+mod kit;
 mod launches;
 mod limits;
 mod matrix;
@@ -27,6 +33,7 @@ mod name;
 mod options;
 mod peers;
 mod plot;
+mod random;
 mod resident;
 mod results;
 mod row;
@@ -46,6 +53,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use farside::LogGp;
 
+use self::benches::BENCHES;
 use self::error::BenchError;
 use self::fabric::{Fabric, SimNetwork};
 use self::matrix::Listing;
@@ -90,7 +98,7 @@ struct Arguments {
     /// queue and hash-map
     #[arg(short = 's', long, value_name = "LOCAL SIZE", value_parser = clap::value_parser!(u64).range(2..=1 << 32))]
     local_size: Option<u64>,
-    /// Leave out the peers: programs of other libraries, such as Open MPI, which run beside the
+    /// Leave out the peers: programs of other libraries, such as Open MPI, which run next to the
     /// benches where they are installed
     #[arg(long)]
     no_peers: bool,
@@ -105,7 +113,7 @@ fn main() -> ExitCode {
         && command == CHILD_COMMAND
     {
         // The launcher learns of an error from the job and reports it; the process itself does not.
-        return if matrix::child(arguments).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+        return if matrix::child(BENCHES, arguments).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
     farside_command::run(|arguments: Arguments| run(&arguments))
 }
@@ -113,17 +121,17 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<(), BenchError> {
     let fabric = arguments.fabric.clone().unwrap_or_default();
     if arguments.list {
-        return list(matrix::list(&fabric));
+        return list(matrix::list(BENCHES, &fabric));
     }
     let options = Options::new().quick(arguments.quick).operations(arguments.operations).seed(arguments.seed);
     let local_size = arguments.local_size.map(|size| size as usize);
-    let options = options.local_size(local_size).peers(!arguments.no_peers);
+    let options = Options { local_size, peers: !arguments.no_peers, ..options };
     let mut output = Output::new(arguments)?;
     let mut heading = match fabric {
         Fabric::Simulated(network) => Some(heading(network, arguments.seed)),
         Fabric::Shm | Fabric::Ofi(_) => None,
     };
-    let result = matrix::run(&arguments.names, options, &fabric, &mut |row| {
+    let result = matrix::run(BENCHES, &arguments.names, options, &fabric, &mut |row| {
         // The heading is printed with the first row, so that an error before it stands alone.
         if let Some(text) = heading.take() {
             io::stdout().write_all(text.as_bytes())?;

@@ -48,7 +48,7 @@ impl Metric {
         self
     }
 
-    /// The same quantity as a peer published it, from this number of runs, beside the same limit.
+    /// The same quantity as a peer published it, from this number of runs, with the same limit.
     pub(crate) fn published(&self, peer: &str, value: f64, runs: usize) -> Self {
         Self { samples: vec![value; runs], ..self.clone() }.of_peer(peer)
     }

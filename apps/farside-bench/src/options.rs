@@ -19,11 +19,22 @@ pub(crate) struct Options {
     /// True if a test measures in a simulation. Its workers run one at a time, so a round trip
     /// between two that poll has no end.
     pub(crate) is_simulated: bool,
+    /// True if the job checks accesses. Its processes learn of that from their launcher.
+    pub(crate) checks: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { quick: false, runs: None, operations: None, local_size: None, seed: 0, peers: true, is_simulated: false }
+        Self {
+            quick: false,
+            runs: None,
+            operations: None,
+            local_size: None,
+            seed: 0,
+            peers: true,
+            is_simulated: false,
+            checks: false,
+        }
     }
 }
 
@@ -48,24 +59,10 @@ impl Options {
         self
     }
 
-    /// Sets the number of elements of a container in each process; `None` leaves it to each case.
-    #[must_use]
-    pub(crate) fn local_size(mut self, local_size: Option<usize>) -> Self {
-        self.local_size = local_size;
-        self
-    }
-
     /// Sets the seed of simulations.
     #[must_use]
     pub(crate) fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
-        self
-    }
-
-    /// Sets whether to measure the programs of peers.
-    #[must_use]
-    pub(crate) fn peers(mut self, peers: bool) -> Self {
-        self.peers = peers;
         self
     }
 

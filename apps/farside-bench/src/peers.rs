@@ -61,7 +61,7 @@ const RPC: &str = "farside-bench-rpc-peers";
 const RPC_BENCH: &str = "rpc-latency";
 const RPC_BUILD: &str =
     "cargo build --release --target-dir target --manifest-path apps/farside-bench/peers/rpc/Cargo.toml";
-/// The server beside a store.
+/// The server that the store is compared with.
 pub(crate) const REDIS: &str = "redis-server";
 const REDIS_BENCH: &str = "kv";
 /// The smallest program that needs compiler, headers and library.
@@ -95,7 +95,7 @@ macro_rules! irregular {
 
 /// Irregular programs with Open MPI.
 pub(crate) const IRREGULAR: Source = Source {
-    // What Open MPI 4.1.4 takes by itself crashes in a compare-and-swap and adds at half the speed.
+    // The default of Open MPI 4.1.4 crashes in a compare-and-swap and adds at half the speed.
     settings: &["--mca", "osc", "sm"],
     ..Source::for_mpi("irregular_mpi.c", irregular!("irregular_mpi.c"))
 };
@@ -134,7 +134,7 @@ pub(crate) fn missing_peers(names: &[String]) -> Option<String> {
     (!missing.is_empty()).then(|| missing.join("\n"))
 }
 
-/// The program with other libraries for calls, if it was built: it is beside this one.
+/// The program with other libraries for calls, if it was built: it is next to this one.
 fn built() -> Option<PathBuf> {
     std::env::current_exe().ok().map(|own| own.with_file_name(RPC)).filter(|program| program.is_file())
 }
@@ -143,7 +143,7 @@ fn built() -> Option<PathBuf> {
 /// wanted. Returns the metrics of both.
 ///
 /// # Errors
-/// Those of the job; [`BenchError::Peer`].
+/// The error of the job; [`BenchError::Peer`].
 pub(crate) fn beside_calls(
     peer: &str,
     trips: u64,
@@ -178,7 +178,7 @@ fn starts(program: &str) -> bool {
 /// both.
 ///
 /// # Errors
-/// Those of the job, and of `measure`.
+/// The error of the job or of `measure`.
 pub(crate) fn in_turns(
     options: Options,
     run_once: RunOnce<'_>,
@@ -423,7 +423,9 @@ mod tests {
         assert_eq!(missing_peers(&["invoke-latency".to_owned()]), None);
         for name in BENCHES {
             assert!(
-                crate::matrix::list(&crate::fabric::Fabric::Shm).iter().any(|listing| listing.name == name),
+                crate::matrix::list(crate::benches::BENCHES, &crate::fabric::Fabric::Shm)
+                    .iter()
+                    .any(|listing| listing.name == name),
                 "{name}"
             );
         }

@@ -17,7 +17,7 @@ const WIDTH: u32 = 800;
 const BAR_HEIGHT: u32 = 26;
 /// Height of the caption and the axis.
 const MARGINS_HEIGHT: u32 = 110;
-/// What the names of metrics that a model predicts begin with.
+/// The beginning of the names of metrics that a model predicts.
 const PREDICTED: &str = "predicted_";
 /// The least width of the column with the names of the cases, and that of a letter.
 const NAMES_WIDTH_MIN: u32 = 170;

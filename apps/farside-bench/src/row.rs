@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::metric::Metric;
 use crate::stats::{Summary, median};
 
-/// One metric of one case: the median of several runs, beside the limit that was measured in the
+/// One metric of one case: the median of several runs, with the limit that was measured in the
 /// same run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Row {

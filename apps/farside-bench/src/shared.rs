@@ -44,7 +44,7 @@ impl Shared {
     /// them. Collective.
     ///
     /// # Errors
-    /// Those of [`new`](Self::new).
+    /// The errors of collectives; [`BenchError::Memory`]; [`BenchError::System`].
     pub(crate) fn table(me: &Worker, bytes: usize) -> Result<Self, BenchError> {
         Self::on_pages(me, bytes, PageKind::Transparent)
     }

@@ -1,5 +1,6 @@
 //! Timing operations that are shorter than the resolution of the clock.
 
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use crate::stats::{median, quantile};
@@ -51,8 +52,29 @@ pub(crate) fn time_latency<E>(count: u64, mut operation: impl FnMut() -> Result<
     Ok(Latency { median_ns, p99_ns: quantile(&alone, 0.99) })
 }
 
+/// Starts `count` operations and ends each of them, with up to `depth` of them under way.
+pub(crate) fn pipelined<T, E>(
+    count: u64,
+    depth: usize,
+    mut start: impl FnMut(u64) -> Result<T, E>,
+    mut end: impl FnMut(T) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut under_way = VecDeque::with_capacity(depth);
+    for number in 0..count {
+        if under_way.len() == depth
+            && let Some(first) = under_way.pop_front()
+        {
+            end(first)?;
+        }
+        under_way.push_back(start(number)?);
+    }
+    under_way.into_iter().try_for_each(end)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[test]
@@ -66,6 +88,23 @@ mod tests {
                 });
                 assert_eq!((done, batches.unwrap().len() as u64), (count, count.div_ceil(batch)));
             }
+        }
+    }
+
+    #[test]
+    fn operations_end_in_the_order_of_their_starts() {
+        for depth in [1, 3, 100] {
+            let (started, mut ended) = (Cell::new(0), 0);
+            let start = |number| {
+                started.set(started.get() + 1);
+                Ok::<_, ()>(number)
+            };
+            let result = pipelined(10, depth, start, |number| {
+                assert!(number == ended && started.get() - ended <= depth as u64);
+                ended += 1;
+                Ok(())
+            });
+            assert_eq!((result, ended), (Ok(()), 10));
         }
     }
 

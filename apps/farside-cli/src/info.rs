@@ -37,7 +37,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), CliError> {
 const PROCESSES: u32 = 2;
 const THREADS: u32 = 1;
 
-/// What is known before a job starts.
+/// Facts that are known before a job starts.
 #[derive(Debug)]
 struct Machine {
     topology: Topology,

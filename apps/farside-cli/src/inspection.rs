@@ -47,7 +47,7 @@ pub struct ShownSearch<'w> {
     pub search: Search<Hex, OnJob<'w>>,
     /// Shows a report of the search. Worker 0 calls it.
     pub report: Box<dyn Fn(&Report<Cell>) + Send>,
-    /// What ends the showing when it is dropped.
+    /// Ends the showing when it is dropped.
     pub guard: Box<dyn Any>,
 }
 

@@ -34,7 +34,7 @@ pub struct Arguments {
     /// Processes and threads together: 2x4 is -n 2 -t 4
     #[arg(long, value_name = "PxT", conflicts_with_all = ["processes", "threads"])]
     shape: Option<Shape>,
-    /// What each worker is bound to: none, core or numa
+    /// Binding of each worker: none, core or numa
     #[arg(long, value_name = "HOW")]
     bind: Option<Bind>,
     /// Network devices, assigned to the processes in turn: names from `farside info`, separated by
@@ -45,7 +45,7 @@ pub struct Arguments {
     /// [default: 2,1,4,4096,262144]
     #[arg(long, value_name = "FIRST,GROWTH,MAX,BYTES,BYTES_MAX")]
     ring: Option<RingOptions>,
-    /// What carries the bytes: auto, shm, ofi, auto:PROVIDER or ofi:PROVIDER
+    /// Fabric that carries the bytes: auto, shm, ofi, auto:PROVIDER or ofi:PROVIDER
     #[arg(long, value_name = "FABRIC", env = "FARSIDE_FABRIC")]
     fabric: Option<FabricChoice>,
     /// Look for mistakes while the job runs: `accesses` finds unordered accesses to the same

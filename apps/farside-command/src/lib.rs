@@ -1,4 +1,4 @@
-//! What the programs of the `farside` command share.
+//! The parts that the programs of the `farside` command share.
 //!
 //! The command is a shell: `farside kv` starts the program `farside-kv` in its folder. Each program
 //! parses, refuses and reports in the same way, so that the command is one for its users. Results

@@ -45,7 +45,7 @@ pub struct Search<G: Game, P = Local> {
     pub(crate) tuner: Option<Tuner>,
 }
 
-/// What a search asks for the exploration constant.
+/// Returns the exploration constant when a search asks for it.
 type Tuner = Box<dyn FnMut() -> f32 + Send>;
 
 /// The receiver of interim reports.

@@ -1,5 +1,5 @@
-//! The parts of every check: processes that are threads, a meeting point beside the fabric, and a
-//! watchdog.
+//! The parts of every check: processes that are threads, a meeting point outside of the fabric, and
+//! a watchdog.
 
 mod observed;
 mod process;
@@ -103,7 +103,7 @@ impl Trial {
     }
 }
 
-/// The state that the processes of a check share beside the fabric under test.
+/// The state that the processes of a check share outside of the fabric under test.
 #[derive(Debug)]
 struct Shared {
     trial: Trial,

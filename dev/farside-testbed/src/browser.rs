@@ -43,7 +43,7 @@ impl Browser {
             command
         };
         command.args(["--pid", "--mount-proc", "--fork", "--kill-child", "--", "chromedriver", "--port=0"]);
-        // Chromium keeps some of its files beside its profile.
+        // Chromium keeps some of its files next to its profile.
         command.env("HOME", &folder).env("TMPDIR", &folder).env_remove("DBUS_SESSION_BUS_ADDRESS");
         let mut driver = command.stdout(Stdio::piped()).stderr(Stdio::null()).stdin(Stdio::null()).spawn().unwrap();
         let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
@@ -148,7 +148,7 @@ impl Browser {
         }
     }
 
-    /// Moves the mouse to a point of the window, and clicks there if told to.
+    /// Moves the mouse to a point of the window, and clicks there if `clicks` says so.
     pub fn mouse(&self, x: f64, y: f64, clicks: bool) {
         let mut actions = vec![json!({ "type": "pointerMove", "duration": 0, "x": x as i64, "y": y as i64 })];
         if clicks {
@@ -179,7 +179,7 @@ impl Browser {
         self.of_session("POST", "/actions", &json!({ "actions": [source] }));
     }
 
-    /// What the page printed on its console: errors, and what its policy forbade.
+    /// The lines that the page printed on its console: errors, and loads that its policy forbade.
     pub fn complaints(&self) -> Vec<String> {
         let found = self.of_session("POST", "/se/log", &json!({ "type": "browser" }));
         found.as_array().unwrap().iter().map(|entry| entry["message"].to_string()).collect()

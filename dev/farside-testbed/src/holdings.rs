@@ -1,6 +1,6 @@
 //! [`Holdings`]: what a process has.
 
-/// What a process has. A test compares it before and after.
+/// The resources of a process. A test compares it before and after.
 #[derive(Clone, Copy, Debug)]
 pub struct Holdings {
     /// Its descriptors.
@@ -12,7 +12,7 @@ pub struct Holdings {
 }
 
 impl Holdings {
-    /// What a process has now: one of this number, or `self`. It must be there.
+    /// The resources of a process now, given its number or `self`. The process must exist.
     pub fn of(process: &str) -> Self {
         let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
         let field = |name: &str| {

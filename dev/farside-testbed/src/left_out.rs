@@ -45,7 +45,7 @@ fn say(bed: &str, why: &str) {
     let _ = writeln!(std::io::stderr(), "left out: {test}: the bed {bed} {why}");
 }
 
-/// What a bed needs and this machine lacks.
+/// The program or right that a bed needs and this machine lacks.
 fn lacking(bed: &str) -> Option<&'static str> {
     let program = |name: &'static str| (!has_program(name)).then_some(name);
     let any =

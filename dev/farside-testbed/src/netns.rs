@@ -98,7 +98,7 @@ pub fn with_privileges(limit: Duration, test: impl FnOnce()) {
     }
 }
 
-/// Whether the kernel could shape a cable as requested.
+/// The success of the kernel in shaping a cable as requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shaping {
     /// The cable delays and loses packets as requested.

@@ -16,7 +16,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(2);
 /// the pipe open.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// What happens to the lines that a process prints, apart from being recorded.
+/// The use of the lines that a process prints, apart from being recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Echo {
     /// Nothing more; a failure shows the last ones.

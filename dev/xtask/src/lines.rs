@@ -1,4 +1,4 @@
-//! The lines of each crate: code, tests, comments and examples. They are told apart item by item.
+//! The lines of each crate: code, tests, comments and examples. Each item counts for itself.
 
 use std::path::Path;
 

@@ -26,7 +26,7 @@ pub(crate) struct Program {
 /// packages, the features of their dependencies are others, and it builds most of them again.
 #[derive(Debug)]
 pub(crate) struct Programs {
-    /// What cargo says about each of them.
+    /// The messages of cargo about each of them.
     artifacts: Vec<Value>,
 }
 

@@ -99,7 +99,7 @@ const UNFINISHED: [&str; 4] = ["FIXME", "XXX", "HACK", "TODO"];
 const ENCODED: [&str; 5] =
     ["core/farside", "core/farside-fabric", "core/farside-launch", "services/farside-connect", "services/farside-rpc"];
 
-/// What hand-written encoding calls.
+/// The functions that hand-written encoding calls.
 const ENCODING: [&str; 4] = ["to_le_bytes", "from_le_bytes", "to_ne_bytes", "from_ne_bytes"];
 
 /// The files that call it, and why no codec can do it.
@@ -125,7 +125,7 @@ const ENCODED_BY_HAND: [(&str, &str); 19] = [
     ("core/farside/src/invoke/table.rs", "the input of a hash"),
 ];
 
-/// Whether `check` writes the allowances where they are too high.
+/// The treatment of allowances that are too high.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Allowances {
     /// An allowance that is too high is a breach.
@@ -135,7 +135,7 @@ pub(crate) enum Allowances {
     Lower,
 }
 
-/// What the rules found.
+/// The findings of the rules.
 #[derive(Default)]
 struct Findings {
     /// Messages.

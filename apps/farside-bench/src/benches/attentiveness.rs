@@ -11,19 +11,14 @@
 //! - `one-sided`: a queue of the library by one-sided operations.
 
 use std::hint;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use farside::{Dist, ProcessId, SimOptions, Simulation, Worker, WorkerId};
+use farside::{Dist, ProcessId, Simulation, Worker, WorkerId};
 use farside_containers::queue::Queue;
 use farside_containers::{Implementation, Promise};
 
-use crate::case::Case;
-use crate::fabric::{Fabric, SimNetwork};
-use crate::metric::Metric;
-use crate::stats::quantile;
-use crate::{BenchError, Options};
+use crate::kit::*;
 
 pub(crate) const ABOUT: &str = "pushes to a process that computes between its looks (Brock et al., Figure 6)";
 
@@ -78,7 +73,7 @@ impl Mode {
 /// The queue in process 1, to which worker 0 pushes.
 struct Target {
     queue: Queue<u64>,
-    /// Whether all was pushed.
+    /// True when all was pushed.
     is_done: Dist<AtomicBool>,
 }
 
@@ -107,13 +102,10 @@ impl Target {
         spread_ns: u64,
         pause: &dyn Fn(&Worker, Duration),
     ) -> farside::Result<Vec<f64>> {
-        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = Xorshift(0x9e37_79b9_7f4a_7c15);
         let mut times = Vec::new();
         for value in 0..count {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            pause(me, Duration::from_nanos(((random >> 32) * spread_ns) >> 32));
+            pause(me, Duration::from_nanos(random.below(spread_ns as usize) as u64));
             let start = me.now();
             self.queue.on(me).push_with(Promise::PUSH_ONLY, value)?.expect("there is room for all");
             times.push((me.now() - start).as_nanos() as f64);
@@ -159,7 +151,7 @@ fn predicted(mode: Mode, attentive_ns: f64, compute: Duration) -> f64 {
     attentive_ns + if mode == Mode::Call { compute.as_nanos() as f64 / 2.0 } else { 0.0 }
 }
 
-fn measure(me: &Worker, options: Options, mode: Mode, compute: Duration) -> Result<Vec<Metric>, BenchError> {
+fn measure(me: &Worker, options: Options, mode: Mode, compute: Duration) -> Measured {
     let count = options.operations_or(PUSHES);
     let target = Target::new(me, mode, count)?;
     let spend = |_: &Worker, time: Duration| {
@@ -168,46 +160,39 @@ fn measure(me: &Worker, options: Options, mode: Mode, compute: Duration) -> Resu
             hint::spin_loop();
         }
     };
-    let mut samples = [Vec::new(), Vec::new(), Vec::new()];
     // The first run makes the connection.
-    for number in 0..=options.runs() {
-        let [attentive_ns, _] = run(me, &target, count, Duration::ZERO, &spend)?;
-        let [median_ns, p99_ns] = run(me, &target, count, compute, &spend)?;
-        if number > 0 && me.is_first() {
-            let values = [median_ns, p99_ns, predicted(mode, attentive_ns, compute)];
-            samples.iter_mut().zip(values).for_each(|(all, value)| all.push(value));
-        }
-    }
-    Ok(metrics(samples))
+    let taken = warmed(options, |_| Ok(beside_attentive(me, &target, count, mode, compute, &spend)?))?;
+    Ok(metrics(&taken))
 }
 
-fn metrics([median, p99, predicted]: [Vec<f64>; 3]) -> Vec<Metric> {
-    vec![
-        Metric::new("ns", "ns", median),
-        Metric::new("p99_ns", "ns", p99),
-        Metric::new("predicted_ns", "ns", predicted),
-    ]
+/// Returns the median and the 99th percentile of pushes, and the prediction for them.
+fn beside_attentive(
+    me: &Worker,
+    target: &Target,
+    count: u64,
+    mode: Mode,
+    compute: Duration,
+    spend: &dyn Fn(&Worker, Duration),
+) -> farside::Result<[f64; 3]> {
+    let [attentive_ns, _] = run(me, target, count, Duration::ZERO, spend)?;
+    let [median_ns, p99_ns] = run(me, target, count, compute, spend)?;
+    Ok([median_ns, p99_ns, predicted(mode, attentive_ns, compute)])
 }
 
-fn simulate(network: SimNetwork, options: Options, mode: Mode, compute: Duration) -> Result<Vec<Metric>, BenchError> {
+fn metrics(taken: &Taken) -> Vec<Metric> {
+    taken.rows((0..).zip(["ns", "p99_ns", "predicted_ns"]).map(|(thing, name)| column(name, "ns", thing)))
+}
+
+fn simulate(network: SimNetwork, options: Options, mode: Mode, compute: Duration) -> Measured {
     let count = options.operations_or(PUSHES_SIMULATED);
-    let found = Mutex::new([0.0; 3]);
-    let sim = SimOptions { network: network.model(), delay_max_ns: 0, ..SimOptions::default() };
-    let simulation = Simulation::new(2, mode.threads(), options.seed).options(sim);
-    let simulated = simulation.run(|me| {
+    let simulation = Simulation::new(2, mode.threads(), options.seed).options(network.settings());
+    let found = on_simulation(simulation, |me| {
         let target = Target::new(me, mode, count)?;
         let spend = |me: &Worker, time: Duration| me.charge(time);
         run(me, &target, 1, Duration::ZERO, &spend)?;
-        let [attentive_ns, _] = run(me, &target, count, Duration::ZERO, &spend)?;
-        let [median_ns, p99_ns] = run(me, &target, count, compute, &spend)?;
-        if me.is_first() {
-            *found.lock().expect("no thread has panicked") =
-                [median_ns, p99_ns, predicted(mode, attentive_ns, compute)];
-        }
-        Ok(())
+        Ok(beside_attentive(me, &target, count, mode, compute, &spend)?)
     })?;
-    simulated.verdict?;
-    Ok(metrics(found.into_inner().expect("no thread has panicked").map(|value| vec![value])))
+    Ok(metrics(&Taken::of(found)))
 }
 
 #[cfg(test)]

@@ -6,20 +6,11 @@
 //! repeats a compare-and-swap until it succeeds, and at first expects what is not there.
 
 use std::hint::black_box;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use farside::{GlobalPtr, MakeArrays, SimOptions, Simulation, Worker, WorkerId};
 
-use crate::case::Case;
-use crate::fabric::{Fabric, SimNetwork};
-use crate::limits::ping_pong::{PingPong, TWO_LINES, TwoLines};
-use crate::metric::Metric;
-use crate::shared::{Patience, Shared};
-use crate::stats::median;
-use crate::timing::{TOGETHER, time_batches};
-use crate::turns::{in_turns, once};
-use crate::{BenchError, Options};
+use crate::kit::*;
 
 pub(crate) const ABOUT: &str =
     "puts, gets, atomics and calls to random places of other processes (Brock et al., Figure 3)";
@@ -89,26 +80,13 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
 }
 
 /// Random numbers of one worker, the same every time.
-#[derive(Clone)]
-struct Random(u64);
+fn random_of(me: &Worker) -> Xorshift {
+    Xorshift(0x9e37_79b9_7f4a_7c15 ^ (u64::from(me.id().number()) << 32))
+}
 
-impl Random {
-    fn of(me: &Worker) -> Self {
-        Self(0x9e37_79b9_7f4a_7c15 ^ (u64::from(me.id().number()) << 32))
-    }
-
-    /// Returns a number below `end`, which is less than 2³².
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (((self.0 >> 32) * end as u64) >> 32) as usize
-    }
-
-    /// Returns the number of another process than `own`.
-    fn other(&mut self, own: usize, processes: usize) -> usize {
-        (own + 1 + self.below(processes - 1)) % processes
-    }
+/// Returns the number of another process than `own`.
+fn other(random: &mut Xorshift, own: usize, processes: usize) -> usize {
+    (own + 1 + random.below(processes - 1)) % processes
 }
 
 impl Component {
@@ -168,7 +146,7 @@ struct Targets {
     bases: Vec<GlobalPtr<u64>>,
     words: usize,
     own: usize,
-    random: Random,
+    random: Xorshift,
 }
 
 impl Targets {
@@ -177,25 +155,25 @@ impl Targets {
         let processes = me.process_count() as usize;
         let array = me.global_array::<u64>(words * processes)?;
         let bases = (0..processes).map(|process| array.at(process * words)).collect::<farside::Result<_>>()?;
-        Ok(Self { component, bases, words, own: me.process().index(), random: Random::of(me) })
+        Ok(Self { component, bases, words, own: me.process().index(), random: random_of(me) })
     }
 
     /// Performs the operation on another process, or on this one.
     fn perform(&mut self, me: &Worker, on_own: bool) -> farside::Result<()> {
-        let process = if on_own { self.own } else { self.random.other(self.own, self.bases.len()) };
+        let process = if on_own { self.own } else { other(&mut self.random, self.own, self.bases.len()) };
         let word = self.random.below(self.component.reach(self.words));
         self.component.perform(me, self.bases[process].add(word)?)
     }
 }
 
-/// Measures on real processes, beside the bare instruction where memory is mapped.
-fn measure(me: &Worker, options: Options, component: Component, is_mapped: bool) -> Result<Vec<Metric>, BenchError> {
+/// Measures on real processes, compared with the bare instruction where memory is mapped.
+fn measure(me: &Worker, options: Options, component: Component, is_mapped: bool) -> Measured {
     let processes = me.process_count() as usize;
     let mut targets = Targets::new(me, component, WORDS)?;
     let is_call = component == Component::Call;
     let count = options.operations_or(if is_mapped && !is_call { MAPPED } else { REMOTE });
     let memory = Shared::table(me, processes * WORDS * 8)?;
-    let mut random = Random::of(me);
+    let mut random = random_of(me);
     let ping_pong = PingPong::new(&memory, 0, Patience::new(2));
     let mut trips = TwoLines { ping_pong, trips: count };
     let has_limit = is_mapped && (!is_call || processes == 2);
@@ -206,7 +184,7 @@ fn measure(me: &Worker, options: Options, component: Component, is_mapped: bool)
             (true, true) => once(me, &mut trips)?,
             (true, false) => of_all(me, || {
                 time_batches(count, TOGETHER, || {
-                    let process = random.other(targets.own, processes);
+                    let process = other(&mut random, targets.own, processes);
                     let word = process * WORDS + random.below(component.reach(WORDS));
                     component.instruct(memory.word(word * 8));
                     Ok(())
@@ -218,15 +196,11 @@ fn measure(me: &Worker, options: Options, component: Component, is_mapped: bool)
             let own = if is_call { 0 } else { count };
             Ok(time_batches(own, TOGETHER, || targets.perform(me, true))?)
         })?;
-        Ok(vec![other_ns, own_ns, limit_ns])
+        Ok([other_ns, own_ns, limit_ns])
     })?;
     let limit_name = if is_call { TWO_LINES } else { "bare instruction" };
-    let metric = taken.metric("ns", "ns", 0);
-    let mut metrics = vec![if has_limit { metric.against(limit_name, taken.samples_of(2)) } else { metric }];
-    if !is_call {
-        metrics.push(taken.metric("own_ns", "ns", 1));
-    }
-    Ok(taken.report(metrics))
+    let ns = column("ns", "ns", 0).against(limit_name, 2).if_measured(has_limit);
+    Ok(taken.rows([Some(ns), (!is_call).then(|| column("own_ns", "ns", 1))].into_iter().flatten()))
 }
 
 /// Measures on all workers at once, and returns on worker 0 the median of their medians.
@@ -237,22 +211,21 @@ fn of_all(me: &Worker, work: impl FnOnce() -> Result<Vec<f64>, BenchError>) -> R
     Ok(me.gather(WorkerId::FIRST, own)?.map_or(0.0, |all| median(&all)))
 }
 
-/// Measures in virtual time, beside the published latency. Memory of a process itself takes none.
+/// Measures in virtual time, compared with the published latency. Memory of a process itself takes
+/// none.
 fn simulate(
     component: Component,
     network: SimNetwork,
     (machines, each): (u32, u32),
     published: Option<f64>,
     options: Options,
-) -> Result<Vec<Metric>, BenchError> {
+) -> Measured {
     if options.quick && machines * each > QUICK_PROCESSES {
         return Ok(Vec::new());
     }
     let count = options.operations_or(SIMULATED);
-    let found = Mutex::new(0.0);
-    let sim =
-        SimOptions { network: network.model(), processes_per_machine: each, delay_max_ns: 0, ..SimOptions::default() };
-    let simulated = Simulation::new(machines * each, 1, options.seed).options(sim).run(|me| {
+    let sim = SimOptions { processes_per_machine: each, ..network.settings() };
+    let ns = on_simulation(Simulation::new(machines * each, 1, options.seed).options(sim), |me| {
         let mut targets = Targets::new(me, component, WORDS_SIMULATED)?;
         // The first contact with a process is not measured, so all operations are made twice.
         let random = targets.random.clone();
@@ -263,13 +236,10 @@ fn simulate(
         (0..count).try_for_each(|_| targets.perform(me, false))?;
         let own_ns = (me.now() - start).as_nanos() as f64 / count as f64;
         me.barrier()?;
-        if let Some(all) = me.gather(WorkerId::FIRST, own_ns)? {
-            *found.lock().expect("no thread has panicked") = all.iter().sum::<f64>() / all.len() as f64;
-        }
-        Ok(())
+        let all = me.gather(WorkerId::FIRST, own_ns)?.unwrap_or_default();
+        Ok(all.iter().sum::<f64>() / all.len() as f64)
     })?;
-    simulated.verdict?;
-    let metric = Metric::new("ns", "ns", vec![found.into_inner().expect("no thread has panicked")]);
+    let metric = Metric::new("ns", "ns", vec![ns]);
     Ok(vec![match published {
         Some(latency_ns) => metric.against(TABLE_1, vec![latency_ns]),
         None => metric,

@@ -1,21 +1,14 @@
-//! What the benches of containers share: a case performs one operation many times on all workers,
-//! on processes or in the simulator, beside its prediction.
+//! The driver of the benches of containers: a case performs one operation many times on all
+//! workers, on processes or in the simulator, with its prediction.
 
 mod beside;
 
-use std::sync::Mutex;
-
-use farside::{SimOptions, Simulation, Worker, WorkerId};
+use farside::{Simulation, Worker, WorkerId};
 use farside_containers::{CostModel, Load};
 
 pub(super) use self::beside::{Beside, beside};
-use crate::case::Case;
-use crate::fabric::{Fabric, SimNetwork};
-use crate::metric::Metric;
-use crate::shared::Shared;
-use crate::stats::median;
-use crate::turns::{TURNS_REPEATED, in_turns};
-use crate::{BenchError, Options};
+use crate::kit::*;
+use crate::turns::TURNS_REPEATED;
 
 /// Operations of each worker in a run by default: on mapped memory, over a network, and simulated.
 const MAPPED: u64 = 50_000;
@@ -123,9 +116,9 @@ pub(super) fn choices<O: Predicted>(on: &Fabric, groups: Vec<(String, Vec<O>)>, 
     groups.into_iter().flat_map(choice).collect()
 }
 
-/// Returns the time of the implementation with the least predicted time, beside that of the
+/// Returns the time of the implementation with the least predicted time, compared with that of the
 /// fastest.
-fn chosen(measured: impl Iterator<Item = Result<Vec<Metric>, BenchError>>) -> Result<Vec<Metric>, BenchError> {
+fn chosen(measured: impl Iterator<Item = Measured>) -> Measured {
     let (mut all, mut repeated) = (Vec::new(), 0.0);
     for metrics in measured {
         let metrics = metrics?;
@@ -147,7 +140,7 @@ fn chosen(measured: impl Iterator<Item = Result<Vec<Metric>, BenchError>>) -> Re
     Ok(metrics)
 }
 
-/// Measures on real processes, beside the bare instructions where memory is mapped.
+/// Measures on real processes, compared with the bare instructions where memory is mapped.
 fn measure<O: Predicted>(
     me: &Worker,
     options: Options,
@@ -155,7 +148,7 @@ fn measure<O: Predicted>(
     size: usize,
     is_mapped: bool,
     model: &CostModel,
-) -> Result<Vec<Metric>, BenchError> {
+) -> Measured {
     let size = options.local_size_or(size);
     let by_default = operation.count(if is_mapped { MAPPED } else { REMOTE });
     let count = options.operations_or(by_default).min(size as u64 / 2);
@@ -173,25 +166,18 @@ fn measure<O: Predicted>(
         })?;
         operation.prepare(me, &mut state)?;
         let one = time(me, operation, count, |number| operation.perform(me, &mut state, number))?;
-        Ok(vec![one, limit])
+        Ok([one, limit])
     })?;
     operation.end(me, state)?;
-    let mut metric = taken.metric("ns", "ns", 0);
-    if is_mapped {
-        metric = metric.against(LIMIT, taken.samples_of(1));
-    }
+    let mut metrics = taken.rows([column("ns", "ns", 0).against(LIMIT, 1).if_measured(is_mapped)]);
+    // The prediction follows the time.
     let predicted = predicted.map(|ns| Metric::new("predicted_ns", "ns", vec![ns]));
-    Ok(taken.report([metric].into_iter().chain(predicted).collect()))
+    metrics.splice(1..1, predicted);
+    Ok(metrics)
 }
 
 /// Measures in virtual time.
-fn simulate<O: Predicted>(
-    operation: O,
-    network: SimNetwork,
-    machines: u32,
-    size: usize,
-    options: Options,
-) -> Result<Vec<Metric>, BenchError> {
+fn simulate<O: Predicted>(operation: O, network: SimNetwork, machines: u32, size: usize, options: Options) -> Measured {
     let (one, predicted) = simulate_one(operation, network, machines, size, options, |me| {
         Ok(operation.predict(&CostModel::measure(me)?, load(me)))
     })?;
@@ -206,26 +192,19 @@ fn simulate_one<O: Operation>(
     machines: u32,
     size: usize,
     options: Options,
-    predict: impl Fn(&Worker) -> farside::Result<Option<f64>> + Sync,
+    predict: impl Fn(&Worker) -> farside::Result<Option<f64>> + Send + Sync,
 ) -> Result<(f64, Option<f64>), BenchError> {
     // The tables of all simulated processes are in this one.
     let size = options.local_size_or(size.min(4096));
     let count = options.operations_or(operation.count(SIMULATED)).min(size as u64 / 2);
-    let found = Mutex::new((0.0, None));
-    let sim = SimOptions { network: network.model(), delay_max_ns: 0, ..SimOptions::default() };
-    let simulated = Simulation::new(machines, 1, options.seed).options(sim).run(|me| {
+    on_simulation(Simulation::new(machines, 1, options.seed).options(network.settings()), |me| {
         let predicted = predict(me)?;
         let mut state = operation.begin(me, size, count)?;
         operation.prepare(me, &mut state)?;
         let one = time(me, operation, count, |number| operation.perform(me, &mut state, number))?;
         operation.end(me, state)?;
-        if me.is_first() {
-            *found.lock().expect("no thread has panicked") = (one, predicted);
-        }
-        Ok(())
-    })?;
-    simulated.verdict?;
-    Ok(found.into_inner().expect("no thread has panicked"))
+        Ok((one, predicted))
+    })
 }
 
 /// The circumstances: each key is as likely here as at any other process, and the owners wait.
@@ -255,8 +234,5 @@ fn time(
 
 /// Mixes the bits of a number (splitmix64).
 pub(super) fn mix(number: u64) -> u64 {
-    let mut x = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
+    Splitmix::new(number.wrapping_add(1)).mixed()
 }

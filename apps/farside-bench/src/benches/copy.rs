@@ -1,5 +1,5 @@
-//! Memory by its global address: the time of puts, gets, copies, atomic changes and signals, beside
-//! the layers below.
+//! Memory by its global address: the time of puts, gets, copies, atomic changes and signals,
+//! against the layers below.
 //!
 //! `local-remote/8B` is a put, `remote-local/8B` a get, and `remote-remote/8B` a copy from a second
 //! process to a third. The limit of `ns` is a copy of the same bytes into a mapping, without a
@@ -23,7 +23,7 @@
 
 mod checked;
 mod notified;
-mod over_ofi;
+pub(super) mod over_ofi;
 mod private;
 mod transfers;
 mod words;
@@ -32,12 +32,7 @@ use farside::Worker;
 
 use self::transfers::TransferKind;
 use super::size_name;
-use crate::case::Case;
-use crate::fabric::Fabric;
-use crate::stats::median;
-use crate::timing::time_batches;
-use crate::turns::{self, Taken};
-use crate::{BenchError, Options};
+use crate::kit::*;
 
 pub(crate) const ABOUT: &str = "puts, gets, copies, atomics and signals by global addresses (ACP)";
 
@@ -48,15 +43,7 @@ const FEW_SIZES: [usize; 5] = [8, 64, 4 << 10, 64 << 10, 1 << 20];
 const SIGNAL_SIZES: [usize; 6] = [8, 32, 56, 64, 1 << 10, 4 << 10];
 const METRIC: &str = "ns";
 
-pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
-    match on {
-        Fabric::Shm => cases_on_shm(),
-        Fabric::Ofi(fabric) => over_ofi::cases(fabric),
-        Fabric::Simulated(_) => Vec::new(),
-    }
-}
-
-fn cases_on_shm() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for way in TransferKind::WAITING {
         for bytes in SIZES {
@@ -108,23 +95,18 @@ fn time(count: u64, bytes: usize, operation: impl FnMut() -> Result<(), BenchErr
 }
 
 /// Measures several things on worker 0 in turns, while the others wait.
-fn in_turns<const THINGS: usize>(
+fn in_turns(
     me: &Worker,
     options: Options,
-    mut once: impl FnMut() -> Result<[f64; THINGS], BenchError>,
+    mut once: impl FnMut() -> Result<Vec<f64>, BenchError>,
 ) -> Result<Taken, BenchError> {
     // The first turn finds and touches the memory.
-    turns::in_turns(me, options, |_| {
-        me.barrier()?;
-        let found = if me.is_first() { once()? } else { [0.0; THINGS] };
-        me.barrier()?;
-        Ok(found.into())
-    })
+    crate::kit::in_turns(me, options, |_| on_first(me, &mut once))
 }
 
-/// Converts nanoseconds for `bytes` bytes into rates.
-fn bytes_per_s(bytes: usize, times: &[f64]) -> Vec<f64> {
-    times.iter().map(|ns| bytes as f64 / ns * 1e9).collect()
+/// Converts nanoseconds for `bytes` bytes into a rate.
+fn bytes_per_s(bytes: usize, ns: f64) -> f64 {
+    bytes as f64 / ns * 1e9
 }
 
 #[cfg(test)]
@@ -159,6 +141,6 @@ mod tests {
 
     #[test]
     fn rates_are_bytes_by_seconds() {
-        assert_eq!(bytes_per_s(1000, &[1000.0, 500.0]), [1e9, 2e9]);
+        assert_eq!([1000.0, 500.0].map(|ns| bytes_per_s(1000, ns)), [1e9, 2e9]);
     }
 }

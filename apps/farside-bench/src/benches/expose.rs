@@ -1,4 +1,4 @@
-//! What it costs to show data to programs outside of the job, and to read it from there (OpAS).
+//! The cost of showing data to programs outside of the job, and of reading it from there (OpAS).
 //!
 //! - `expose`: exposing memory and ending that. `lock`: locking it and unlocking.
 //! - `publish/idle`: a step that no reader asks for. `publish/watched`: steps of 8 MiB while a
@@ -26,12 +26,7 @@ use farside_rpc::{Client, Credentials, Handling, Never, Server, Service};
 use farside_viewer::{At, Inspector, Selection};
 
 use super::size_name;
-use crate::case::Case;
-use crate::fabric::Fabric;
-use crate::metric::Metric;
-use crate::shared::Shared;
-use crate::timing::time_latency;
-use crate::{BenchError, Options};
+use crate::kit::*;
 
 pub(crate) const ABOUT: &str = "showing data to programs outside of the job, and reading it from there (OpAS)";
 
@@ -45,10 +40,7 @@ const SIDE: usize = 1024;
 const SETTLES: Duration = Duration::from_millis(100);
 const FRAME: Duration = Duration::from_nanos(1_000_000_000 / 60);
 
-pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
-    if *on != Fabric::Shm {
-        return Vec::new();
-    }
+pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for (processes, expose_us, lock_us) in PUBLISHED_US {
         cases.push(Case::job(format!("expose/{processes}p"), processes, move |me, options| {
@@ -85,79 +77,56 @@ impl From<PublishError> for BenchError {
     }
 }
 
-fn failed(error: impl std::fmt::Display) -> BenchError {
-    BenchError::Rpc(error.to_string())
-}
-
-/// Measures on worker 0 while the others wait.
-fn on_first(me: &Worker, measure: impl FnOnce() -> Result<Vec<Metric>, BenchError>) -> Result<Vec<Metric>, BenchError> {
-    me.barrier()?;
-    on_first_alone(me, measure)
-}
-
-/// The same, without waiting for the others before.
-fn on_first_alone(
+/// Measures an operation of worker 0 while the others wait, compared with the published time.
+fn beside_published(
     me: &Worker,
-    measure: impl FnOnce() -> Result<Vec<Metric>, BenchError>,
-) -> Result<Vec<Metric>, BenchError> {
-    let metrics = if me.is_first() { measure()? } else { Vec::new() };
-    me.barrier()?;
-    Ok(metrics)
+    options: Options,
+    (operations, published_us): (u64, f64),
+    mut operation: impl FnMut() -> Result<(), BenchError>,
+) -> Measured {
+    on_first(me, || {
+        let count = options.operations_or(operations);
+        let taken = cold(options, |_| Ok([time_latency(count, &mut operation)?.median_ns]))?;
+        let ns = taken.rows([column("ns", "ns", 0)]).swap_remove(0);
+        let published = ns.published("opas-published", published_us * 1000.0, 3);
+        Ok(vec![ns, published])
+    })
 }
 
-fn expose(me: &Worker, options: Options, published_us: f64) -> Result<Vec<Metric>, BenchError> {
+fn expose(me: &Worker, options: Options, published_us: f64) -> Measured {
     let array = me.global_array::<f64>(1 << 16)?;
     // The door is open.
     let first = me.expose("first", &array)?;
-    let metrics = on_first(me, || {
-        let mut times = Vec::new();
-        for _ in 0..options.runs() {
-            let once = || me.expose("array", &array).map(drop);
-            times.push(time_latency(options.operations_or(2000), once)?.median_ns);
-        }
-        let metric = Metric::new("ns", "ns", times);
-        let published = metric.published("opas-published", published_us * 1000.0, 3);
-        Ok(vec![metric, published])
-    })?;
+    let metrics = beside_published(me, options, (2000, published_us), || Ok(me.expose("array", &array).map(drop)?))?;
     drop(first);
     array.free(me)?;
     Ok(metrics)
 }
 
-fn lock(me: &Worker, options: Options, published_us: f64) -> Result<Vec<Metric>, BenchError> {
+fn lock(me: &Worker, options: Options, published_us: f64) -> Measured {
     let array = me.global_array::<f64>(1 << 16)?;
     let shown = me.expose("array", &array)?;
-    let metrics = on_first(me, || {
-        let mut times = Vec::new();
-        for _ in 0..options.runs() {
-            let once = || shown.lock().map(drop);
-            times.push(time_latency(options.operations_or(1_000_000), once)?.median_ns);
-        }
-        let metric = Metric::new("ns", "ns", times);
-        let published = metric.published("opas-published", published_us * 1000.0, 3);
-        Ok(vec![metric, published])
-    })?;
+    let metrics = beside_published(me, options, (1_000_000, published_us), || Ok(shown.lock().map(drop)?))?;
     drop(shown);
     array.free(me)?;
     Ok(metrics)
 }
 
-fn publish_idle(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
+fn publish_idle(me: &Worker, options: Options) -> Measured {
     let view = me.view::<f64>("view").shape([1024]).open()?;
-    let values = vec![1.0; 1024];
-    let (mut step, mut times) = (0, Vec::new());
-    for _ in 0..options.runs() {
+    let (mut step, values) = (0, vec![1.0; 1024]);
+    let taken = cold(options, |_| {
         let once = || {
             step += 1;
             view.publish(black_box(step), black_box(&values))
         };
-        times.push(time_latency(options.operations_or(4_000_000), once)?.median_ns);
-    }
-    Ok(vec![Metric::new("ns", "ns", times)])
+        Ok([time_latency(options.operations_or(4_000_000), once)?.median_ns])
+    })?;
+    Ok(taken.rows([column("ns", "ns", 0)]))
 }
 
 /// Publishes 8 MiB a step, of which the other process reads as many as it can.
-fn publish_watched(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
+fn publish_watched(me: &Worker, options: Options) -> Measured {
     let done = me.symmetric::<u64>(1)?;
     let mut values = vec![0.0; SIDE * SIDE];
     me.barrier()?;
@@ -171,15 +140,14 @@ fn publish_watched(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchEr
         return Ok(Vec::new());
     }
     let view = me.view::<f64>("view").shape([SIDE, SIDE]).open()?;
-    let (mut step, mut times, mut copies) = (0_u64, Vec::new(), Vec::new());
-    let mut copy = values.clone();
+    let (mut step, mut copy) = (0_u64, values.clone());
     let warm_until = Instant::now() + Duration::from_secs(1);
     while Instant::now() < warm_until {
         step += 1;
         view.publish(step, &values)?;
         me.progress()?;
     }
-    for _ in 0..options.runs() {
+    let taken = cold(options, |_| {
         // Steps in pauses, as those of a program that computes: only then are many of them read.
         let (mut spent, mut count) = (Duration::ZERO, 0_u32);
         let until = Instant::now() + Duration::from_millis(500);
@@ -193,14 +161,14 @@ fn publish_watched(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchEr
             thread::sleep(Duration::from_millis(1));
             me.progress()?;
         }
-        times.push(spent.as_nanos() as f64 / f64::from(count));
         let started = Instant::now();
         for _ in 0..20 {
             copy.copy_from_slice(black_box(&values));
             black_box(&mut copy);
         }
-        copies.push(started.elapsed().as_nanos() as f64 / 20.0);
-    }
+        let copy_ns = started.elapsed().as_nanos() as f64 / 20.0;
+        Ok([spent.as_nanos() as f64 / f64::from(count), copy_ns])
+    })?;
     done.at(me.process_of(me.neighbor(1)))?.put(me, 0, &[1])?;
     // The reader may wait for one more step.
     let until = Instant::now() + Duration::from_millis(100);
@@ -210,7 +178,7 @@ fn publish_watched(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchEr
         me.progress()?;
     }
     me.barrier()?;
-    Ok(vec![Metric::new("ns", "ns", times).against("memcpy of the step", copies)])
+    Ok(taken.rows([column("ns", "ns", 0).against("memcpy of the step", 1)]))
 }
 
 fn inspector() -> Result<Inspector, BenchError> {
@@ -239,7 +207,7 @@ enum Access {
 
 /// Reads or writes memory that worker 1 exposes, or a view of it. Worker 1 waits, and its door's
 /// threads work.
-fn transfer(me: &Worker, options: Options, bytes: usize, what: Access) -> Result<Vec<Metric>, BenchError> {
+fn transfer(me: &Worker, options: Options, bytes: usize, what: Access) -> Measured {
     let memory = me.register(vec![1.0_f64; bytes / 8])?;
     let owner = WorkerId::new(1);
     let is_view = what == Access::ViewGet;
@@ -265,7 +233,7 @@ fn transfer(me: &Worker, options: Options, bytes: usize, what: Access) -> Result
             thread::sleep(Duration::from_millis(1));
         }
     }
-    let metrics = on_first_alone(me, || {
+    let measure = || {
         let job = inspector()?;
         let area = wait_for(&job, "memory")?;
         // The step at which the program stays is read again and again.
@@ -275,9 +243,8 @@ fn transfer(me: &Worker, options: Options, bytes: usize, what: Access) -> Result
         let (all, mut values) = (Selection::all(), vec![2.0; bytes / 8]);
         let mut copy = values.clone();
         let count = options.operations_or(if bytes < 1 << 20 { 4000 } else { 40 });
-        let (mut times, mut limits, mut copies) = (Vec::new(), Vec::new(), Vec::new());
         // The first run warms up.
-        for run in 0..=options.runs() {
+        let taken = warmed(options, |_| {
             let mut values = values.clone();
             let once = || {
                 if what == Access::Put {
@@ -293,21 +260,20 @@ fn transfer(me: &Worker, options: Options, bytes: usize, what: Access) -> Result
                 copy.copy_from_slice(black_box(&values));
                 black_box(&mut copy);
             }
-            if run > 0 {
-                times.push(time);
-                limits.push(limit);
-                copies.push(started.elapsed().as_nanos() as f64 / count as f64);
-            }
-        }
+            let copy_ns = started.elapsed().as_nanos() as f64 / count as f64;
+            let [rate, copy_rate] = [time, copy_ns].map(|ns| bytes as f64 / ns * 1e9);
+            Ok([rate, copy_rate, time, limit])
+        })?;
         values[0] = copy[0];
         drop(paused);
         done.at(me.process_of(owner))?.put(me, 0, &[1])?;
-        let rate = |times: &[f64]| times.iter().map(|ns| bytes as f64 / ns * 1e9).collect::<Vec<_>>();
-        Ok(vec![
-            Metric::new("bytes_per_s", "B/s", rate(&times)).against("memcpy", rate(&copies)),
-            Metric::new("ns", "ns", times).against("a call that does nothing", limits),
-        ])
-    })?;
+        Ok::<_, BenchError>(taken.rows([
+            column("bytes_per_s", "B/s", 0).against("memcpy", 1),
+            column("ns", "ns", 2).against("a call that does nothing", 3),
+        ]))
+    };
+    let metrics = if me.is_first() { measure()? } else { Vec::new() };
+    me.barrier()?;
     drop((shown, own, server));
     Ok(metrics)
 }
@@ -323,7 +289,7 @@ fn compute(values: &mut [f64], next: &mut [f64]) {
     values.copy_from_slice(next);
 }
 
-/// What worker 0 tells the viewers.
+/// The states that worker 0 sets for the viewers.
 const LOOK: u64 = 1;
 const COPY: u64 = 2;
 const REST: u64 = 3;
@@ -331,7 +297,7 @@ const END: u64 = 4;
 
 /// Worker 0 computes and publishes; threads of the other process look at it. The limits are the
 /// same without viewers, and with copies by hand, in turns.
-fn view(me: &Worker, options: Options, viewers: usize) -> Result<Vec<Metric>, BenchError> {
+fn view(me: &Worker, options: Options, viewers: usize) -> Measured {
     let states = me.symmetric::<u64>(1)?;
     let shared = Shared::new(me, SIDE * SIDE * 8)?;
     let viewer = me.neighbor(1);
@@ -363,7 +329,6 @@ fn view(me: &Worker, options: Options, viewers: usize) -> Result<Vec<Metric>, Be
     let (mut values, mut next) = (vec![0.0; SIDE * SIDE], vec![0.0; SIDE * SIDE]);
     values[..SIDE].fill(255.0);
     let mut step = 0_u64;
-    let (mut watched, mut copied, mut alone) = (Vec::new(), Vec::new(), Vec::new());
     let turn = Duration::from_millis(if options.runs() > 3 { 1000 } else { 500 });
     let mut steps_for = |state: u64, time: Duration| {
         let (started, mut steps) = (Instant::now(), 0_u32);
@@ -383,19 +348,20 @@ fn view(me: &Worker, options: Options, viewers: usize) -> Result<Vec<Metric>, Be
         }
         Ok::<_, BenchError>(started.elapsed().as_nanos() as f64 / f64::from(steps))
     };
-    for _ in 0..options.runs() {
-        for (state, times) in [(LOOK, &mut watched), (COPY, &mut copied), (REST, &mut alone)] {
+    let taken = cold(options, |_| {
+        let mut in_state = |state| {
             set(state)?;
             steps_for(state, SETTLES)?;
-            times.push(steps_for(state, turn)?);
-        }
-    }
+            steps_for(state, turn)
+        };
+        Ok([in_state(LOOK)?, in_state(COPY)?, in_state(REST)?])
+    })?;
     set(END)?;
     steps_for(END, 2 * SETTLES)?;
     me.barrier()?;
-    let step = Metric::new("step_ns", "ns", watched.clone()).against("without viewers", alone);
-    let beside = Metric::new("beside_copies_ns", "ns", watched).against("the same copies by hand", copied);
-    Ok(if viewers == 0 { vec![step] } else { vec![step, beside] })
+    let step = column("step_ns", "ns", 0).against("without viewers", 2);
+    let beside = column("beside_copies_ns", "ns", 0).against("the same copies by hand", 1);
+    Ok(taken.rows([Some(step), (viewers > 0).then_some(beside)].into_iter().flatten()))
 }
 
 fn inspector_when_there() -> Result<Inspector, BenchError> {

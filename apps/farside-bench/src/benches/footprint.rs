@@ -26,12 +26,10 @@ use farside::{Ways, Worker, WorkerId};
 use self::fit::{estimate, per_peer};
 use self::uses::Use;
 use super::multi_job::repeat;
-use crate::case::{Case, RunOnce};
-use crate::fabric::Fabric;
+use crate::kit::*;
 use crate::limits::libfabric::exchange;
-use crate::metric::Metric;
+use crate::peers;
 use crate::resident::Resident;
-use crate::{BenchError, Options, peers};
 
 pub(crate) const ABOUT: &str =
     "memory of a process, by the size of its job and by what it has done; computed for a million processes (ACP)";
@@ -88,14 +86,14 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
 fn uses(sizes: &[u32]) -> impl Iterator<Item = Case> {
     let of_size = |processes: u32| {
         Use::ALL.map(|what| {
-            Case::around_job(format!("{processes}/{}", what.name()), processes, move |me, _| what.measure(me), repeat)
+            Case::around_job(format!("{processes}/{}", what.name), processes, move |me, _| what.measure(me), repeat)
         })
     };
     sizes.iter().copied().flat_map(of_size)
 }
 
 /// Runs several jobs of Farside, and as many of Open MPI.
-fn beside_mpi(processes: u32, options: Options, run_once: RunOnce<'_>) -> Result<Vec<Metric>, BenchError> {
+fn beside_mpi(processes: u32, options: Options, run_once: RunOnce<'_>) -> Measured {
     let mut metrics = repeat(options, run_once)?;
     let mut run_peer = |options| peers::measure(peers::FOOTPRINT, processes, &[], options);
     metrics.extend(repeat(options, &mut run_peer)?);
@@ -103,7 +101,7 @@ fn beside_mpi(processes: u32, options: Options, run_once: RunOnce<'_>) -> Result
 }
 
 /// Measures one job. Worker 0 returns the metrics.
-fn measure(me: &Worker) -> Result<Vec<Metric>, BenchError> {
+fn measure(me: &Worker) -> Measured {
     let mut own = [0; METRICS.len()];
     walk(me, TALK, |stage| {
         own[stage] = Resident::of_this_process()?.data_bytes;

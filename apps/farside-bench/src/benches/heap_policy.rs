@@ -13,15 +13,12 @@ mod trace;
 use std::hint::black_box;
 use std::time::Instant;
 
-use farside::{Error, Worker, WorkerId};
+use farside::{Error, Worker};
 use farside_fabric::memory::FreeSpace;
 use farside_kit::heap::{Block, Fit, HeapError, HeapOptions, RemoteBlock, RemoteHeap, Synchronisation};
 
 use self::trace::{Event, Trace, block_bytes};
-use crate::case::Case;
-use crate::fabric::Fabric;
-use crate::metric::Metric;
-use crate::{BenchError, Options};
+use crate::kit::*;
 
 pub(crate) const ABOUT: &str =
     "remote heaps: latency and fragmentation by policy, on a recorded and a random trace (rmalloc, slides 17 to 22)";
@@ -39,10 +36,7 @@ const DEFERRED: Synchronisation = Synchronisation::Deferred { batch: 64 };
 /// Synchronisations of one run.
 const SYNCHRONISATIONS: u64 = 2_000;
 
-pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
-    if *on != Fabric::Shm {
-        return Vec::new();
-    }
+pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for fit in Fit::ALL {
         let name = format!("{}-fit", fit.name());
@@ -57,55 +51,48 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
 }
 
 /// Replays a trace on a heap of worker 0 at worker 1.
-fn replay(me: &Worker, options: Options, fit: Fit, trace: &Trace) -> Result<Vec<Metric>, BenchError> {
+fn replay(me: &Worker, options: Options, fit: Fit, trace: &Trace) -> Measured {
     let peak = trace.peak_bytes();
     let bytes = peak + peak * SPARE_PERCENT / 100;
     let heap_options = HeapOptions::new(bytes).fit(fit);
-    let mut metrics: Vec<Metric> = Vec::new();
     // The first run sets up the rings and touches the memory.
-    for run in 0..=options.runs() {
-        me.barrier()?;
-        if me.id() == WorkerId::new(0) {
-            let found = measure(me, options, heap_options, trace)?;
-            match run {
-                0 => {}
-                1 => metrics = found,
-                _ => metrics.iter_mut().zip(found).for_each(|(metric, again)| metric.extend(again)),
-            }
-        }
-        me.barrier()?;
-    }
-    if me.id() == WorkerId::new(0) {
+    let taken = warmed(options, |_| on_first(me, || measure(me, options, heap_options, trace)))?;
+    let mut metrics = taken.rows([
+        column("ns", "ns", 0).against("malloc and free", 1),
+        column("fragmentation", "1", 2),
+        column("peer_deferred_ns", "ns", 3).against(CALLS, 5),
+        column("deferred_refused", "1", 4),
+        column("peer_immediate_ns", "ns", 6).against(CALLS, 8),
+        column("immediate_refused", "1", 7),
+        column("synchronise_64_ns", "ns", 9).against("call_return", 10),
+    ]);
+    if me.is_first() {
         let smallest = smallest_heap(trace, fit) as f64 / peak as f64;
         metrics.push(Metric::new("smallest_heap_over_live", "1", vec![smallest]));
     }
     Ok(metrics)
 }
 
-/// Measures everything once.
-fn measure(me: &Worker, options: Options, heap_options: HeapOptions, trace: &Trace) -> Result<Vec<Metric>, BenchError> {
+/// The limit of blocks that the peer receives.
+const CALLS: &str = "the same calls without a heap";
+
+/// Measures everything once, in the order of the columns.
+fn measure(me: &Worker, options: Options, heap_options: HeapOptions, trace: &Trace) -> Result<Vec<f64>, BenchError> {
     let heap = RemoteHeap::open(me, me.neighbor(1), heap_options)?;
     let (malloc_ns, pair_ns) = (malloc(trace), own(&heap, trace)?);
     let fragmentation = fragmentation(&heap, trace)?;
     heap.close()?;
-    let mut metrics = vec![
-        Metric::new("ns", "ns", vec![pair_ns]).against("malloc and free", vec![malloc_ns]),
-        Metric::new("fragmentation", "1", vec![fragmentation]),
-    ];
-    for (name, synchronisation) in [("deferred", DEFERRED), ("immediate", Synchronisation::Immediate)] {
+    let mut found = vec![pair_ns, malloc_ns, fragmentation];
+    for synchronisation in [DEFERRED, Synchronisation::Immediate] {
         let heap = RemoteHeap::open(me, me.neighbor(1), heap_options.synchronisation(synchronisation))?;
         let call_ns = calls(me, &heap, trace)?;
         let (peer_ns, refused) = through_peer(me, &heap, trace)?;
         heap.close()?;
-        let peer_ns = Metric::new(&format!("peer_{name}_ns"), "ns", vec![peer_ns]);
-        metrics.push(peer_ns.against("the same calls without a heap", vec![call_ns]));
-        metrics.push(Metric::new(&format!("{name}_refused"), "1", vec![refused]));
+        found.extend([peer_ns, refused, call_ns]);
     }
     let (synchronise_ns, call_return_ns) = synchronise(me, heap_options, options.operations_or(SYNCHRONISATIONS))?;
-    metrics.push(
-        Metric::new("synchronise_64_ns", "ns", vec![synchronise_ns]).against("call_return", vec![call_return_ns]),
-    );
-    Ok(metrics)
+    found.extend([synchronise_ns, call_return_ns]);
+    Ok(found)
 }
 
 /// Returns nanoseconds for each allocation of the trace since an instant.

@@ -3,23 +3,14 @@
 
 mod broadcast;
 mod buffers;
-mod over_ofi;
+pub(super) mod over_ofi;
 
 use std::hint::black_box;
 
 use farside::{On, Worker, WorkerId};
 
 use super::size_name;
-use crate::case::Case;
-use crate::fabric::Fabric;
-use crate::limits::Yardstick;
-use crate::limits::ping_pong::{PingPong, TWO_LINES, TwoLines};
-use crate::metric::Metric;
-use crate::shared::{Patience, Shared};
-use crate::stats::median;
-use crate::timing::{Latency, TOGETHER, time_latency};
-use crate::turns::{in_turns, once};
-use crate::{BenchError, Options};
+use crate::kit::*;
 
 pub(crate) const ABOUT: &str = "round trips of calls between two processes";
 
@@ -28,15 +19,7 @@ const TRIPS: u64 = 200_000;
 /// Bytes of a buffer that take as long to write and read as a round trip.
 const BYTES_PER_TRIP: usize = 4096;
 
-pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
-    match on {
-        Fabric::Shm => cases_on_shm(),
-        Fabric::Ofi(fabric) => over_ofi::cases(fabric),
-        Fabric::Simulated(_) => Vec::new(),
-    }
-}
-
-fn cases_on_shm() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let mut cases = vec![
         Case::job(name("call-return", 8), 2, |me, options| beside_two_lines(me, options, 8, echo::<1>)),
         Case::job(name("call-return", 64), 2, |me, options| beside_two_lines(me, options, 64, echo::<8>)),
@@ -74,15 +57,8 @@ fn name(kind: &str, bytes: usize) -> String {
 /// Makes `trips` round trips to a worker, with a buffer of `bytes` bytes if it takes one.
 type RoundTrips = fn(&Worker, WorkerId, trips: u64, bytes: usize) -> farside::Result<Latency>;
 
-fn beside_two_lines(
-    me: &Worker,
-    options: Options,
-    bytes: usize,
-    round_trips: RoundTrips,
-) -> Result<Vec<Metric>, BenchError> {
-    let memory = Shared::new(me, PingPong::BYTES)?;
-    let ping_pong = PingPong::new(&memory, 0, Patience::new(2));
-    let mut limit = TwoLines { ping_pong, trips: options.operations_or(TRIPS) };
+fn beside_two_lines(me: &Worker, options: Options, bytes: usize, round_trips: RoundTrips) -> Measured {
+    let mut limit = TwoLines { ping_pong: PingPong::of_two(me)?, trips: options.operations_or(TRIPS) };
     let trips = options.operations_or(TRIPS / (1 + bytes / BYTES_PER_TRIP) as u64);
     measure(me, options, &mut limit, |peer| round_trips(me, peer, trips, bytes))
 }
@@ -93,17 +69,15 @@ fn measure(
     options: Options,
     limit: &mut impl Yardstick,
     round_trips: impl Fn(WorkerId) -> farside::Result<Latency>,
-) -> Result<Vec<Metric>, BenchError> {
+) -> Measured {
     // The first turn sets up the rings.
     let taken = in_turns(me, options, |_| {
         let limit_ns = once(me, limit)?;
         me.barrier()?;
         let latency = if me.is_first() { round_trips(me.neighbor(1))? } else { Latency::default() };
-        Ok(vec![limit_ns, latency.median_ns, latency.p99_ns])
+        Ok([limit_ns, latency.median_ns, latency.p99_ns])
     })?;
-    let metrics = [("rtt_ns", 1), ("rtt_p99_ns", 2)]
-        .map(|(name, thing)| taken.metric(name, "ns", thing).against(limit.name(), taken.samples_of(0)));
-    Ok(taken.report(metrics.into()))
+    Ok(taken.rows([("rtt_ns", 1), ("rtt_p99_ns", 2)].map(|(name, at)| column(name, "ns", at).against(limit.name(), 0))))
 }
 
 /// Calls a function that returns its arguments.
@@ -146,19 +120,17 @@ fn sum_of(bytes: &[u8]) -> u64 {
 }
 
 /// Measures round trips of a word on a single line, for reference: fast replies do the same.
-fn one_line(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
-    let memory = Shared::new(me, PingPong::BYTES)?;
-    let ping_pong = PingPong::new(&memory, 0, Patience::new(2));
+fn one_line(me: &Worker, options: Options) -> Measured {
+    let ping_pong = PingPong::of_two(me)?;
     let trips = options.operations_or(TRIPS);
     let taken = in_turns(me, options, |_| {
         me.barrier()?;
         if me.is_first() {
-            return Ok(vec![median(&ping_pong.ask(trips, TOGETHER)?), median(&ping_pong.ask_on_one_line(trips)?)]);
+            return Ok([median(&ping_pong.ask(trips, TOGETHER)?), median(&ping_pong.ask_on_one_line(trips)?)]);
         }
         ping_pong.answer(trips)?;
         ping_pong.answer_on_one_line(trips)?;
-        Ok(vec![0.0; 2])
+        Ok([0.0; 2])
     })?;
-    let one_line = taken.metric("rtt_ns", "ns", 1).against(TWO_LINES, taken.samples_of(0));
-    Ok(taken.report(vec![one_line]))
+    Ok(taken.rows([column("rtt_ns", "ns", 1).against(TWO_LINES, 0)]))
 }

@@ -1,12 +1,12 @@
-//! One-way calls between two processes: their rate, beside a plain stream of the same bytes and a
-//! stream of records that each name a function.
+//! One-way calls between two processes: their rate, compared with a plain stream of the same bytes
+//! and a stream of records that each name a function.
 //!
 //! The function sums all words of its argument, so that every byte of it must reach the receiver.
 //! The sums are checked at the end, which also proves that every call was executed.
 
-mod over_ofi;
+pub(super) mod over_ofi;
 mod raw;
-mod simulated;
+pub(super) mod simulated;
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -15,14 +15,9 @@ use farside::{AGGREGATE_BYTES, Error, Worker, WorkerId, remote};
 
 use self::raw::Raw;
 use super::size_name;
-use crate::case::Case;
-use crate::fabric::Fabric;
-use crate::limits::Yardstick;
+use crate::kit::*;
 use crate::limits::indirect_calls::IndirectCalls;
 use crate::limits::stream::{RawStream, Stream};
-use crate::metric::Metric;
-use crate::turns::{in_turns, once};
-use crate::{BenchError, Options};
 
 pub(crate) const ABOUT: &str =
     "one-way calls between two processes, whose every argument byte is read (Seriema, Table 2)";
@@ -35,39 +30,30 @@ const BATCH_BYTES: usize = 4096;
 /// The most that overflow aggregation keeps.
 const OVERFLOW_BYTES: usize = 1 << 20;
 
-pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
-    match on {
-        Fabric::Shm => cases_on_shm(),
-        Fabric::Ofi(fabric) => over_ofi::cases(fabric),
-        Fabric::Simulated(network) => simulated::cases(*network),
-    }
-}
+/// The ways to call, each with 1, 8 and 32 words of arguments.
+const MODES: [(&str, [(usize, Mode); 3]); 4] = [
+    ("send", [(1, send::<1>), (8, send::<8>), (32, send::<32>)]),
+    ("write", [(1, write::<1>), (8, write::<8>), (32, write::<32>)]),
+    ("trad", [(1, trad::<1>), (8, trad::<8>), (32, trad::<32>)]),
+    ("ovfl", [(1, ovfl::<1>), (8, ovfl::<8>), (32, ovfl::<32>)]),
+];
 
-fn cases_on_shm() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    add_cases::<1>(&mut cases);
-    add_cases::<8>(&mut cases);
-    add_cases::<32>(&mut cases);
-    cases.sort_by_key(|case| {
-        ["send", "write", "trad", "ovfl", "raw"].iter().position(|mode| case.name.starts_with(mode))
-    });
-    cases
-}
-
-/// Adds the cases of calls with `WORDS` words of arguments.
-fn add_cases<const WORDS: usize>(cases: &mut Vec<Case>) {
-    let name = |mode: &str| format!("{mode}/{}", size_name(WORDS * 8));
-    let modes = [("send", send::<WORDS> as Mode), ("write", write::<WORDS>)];
-    for (mode, calls) in modes {
-        let body = move |me: &Worker, options: Options| beside_streams::<WORDS>(me, options, Calls { mode: calls });
-        cases.push(Case::job(name(mode), 2, body));
+    for (name, by_words) in MODES {
+        for (words, mode) in by_words {
+            let body = move |me: &Worker, options| match words {
+                1 => calls::<1>(me, options, name, mode),
+                8 => calls::<8>(me, options, name, mode),
+                _ => calls::<32>(me, options, name, mode),
+            };
+            cases.push(Case::job(format!("{name}/{}", size_name(words * 8)), 2, body));
+        }
     }
-    cases.push(Case::job(name("trad"), 2, beside_batches::<WORDS>));
-    cases.push(Case::job(name("ovfl"), 2, beside_single::<WORDS>));
-    cases.push(Case::job(name("raw"), 2, |me, options| {
-        let raw = Raw::<WORDS>::new(me)?;
-        beside_streams::<WORDS>(me, options, raw)
-    }));
+    cases.push(Case::job("raw/8B", 2, records::<1>));
+    cases.push(Case::job("raw/64B", 2, records::<8>));
+    cases.push(Case::job("raw/256B", 2, records::<32>));
+    cases
 }
 
 /// Traffic between two workers. Each call carries its number in every word.
@@ -76,17 +62,40 @@ trait Traffic {
     fn produce(&mut self, me: &Worker, calls: u64) -> Result<u64, BenchError>;
 
     /// Takes the part of the other side, before it waits at a barrier where it can be called.
-    fn consume(&mut self, calls: u64) -> Result<(), BenchError>;
+    fn consume(&mut self, _calls: u64) -> Result<(), BenchError> {
+        Ok(())
+    }
 }
 
-/// Measures traffic beside a plain stream and a stream of indirect calls.
-fn beside_streams<const WORDS: usize>(
-    me: &Worker,
-    options: Options,
-    traffic: impl Traffic,
-) -> Result<Vec<Metric>, BenchError> {
+/// Measures bare records against a plain stream and a stream of indirect calls.
+fn records<const WORDS: usize>(me: &Worker, options: Options) -> Measured {
     let load = Load { words: WORDS, calls: options.operations_or(CALLS) };
-    measure(me, options, load, traffic, &mut [&mut raw_stream(me, load)?, &mut indirect_calls::<WORDS>(me, load)?])
+    let raw = Raw::<WORDS>::new(me)?;
+    measure(me, options, load, raw, &mut [&mut raw_stream(me, load)?, &mut indirect_calls::<WORDS>(me, load)?])
+}
+
+/// Measures calls against a plain stream and a stream of indirect calls. Aggregated calls are also
+/// measured in turns with the same work in batches that the program makes, and overflow aggregation
+/// in turns with single calls. Further metrics report what did overflow.
+fn calls<const WORDS: usize>(me: &Worker, options: Options, name: &str, mode: Mode) -> Measured {
+    let load = Load { words: WORDS, calls: options.operations_or(CALLS) };
+    let mut limits: Vec<Box<dyn Yardstick + '_>> =
+        vec![Box::new(raw_stream(me, load)?), Box::new(indirect_calls::<WORDS>(me, load)?)];
+    match name {
+        "trad" => limits.push(Box::new(Other { name: "batches by hand", me, load, mode: by_hand::<WORDS> })),
+        "ovfl" => limits.push(Box::new(Other { name: "write", me, load, mode: write::<WORDS> })),
+        _ => {}
+    }
+    let before = me.counters().sent;
+    let mut limits: Vec<&mut dyn Yardstick> = limits.iter_mut().map(|limit| &mut **limit as _).collect();
+    let mut metrics = measure(me, options, load, Calls { mode }, &mut limits)?;
+    if name == "ovfl" {
+        let after = me.counters().sent;
+        let overflowed = (after.staged - before.staged) as f64 / (after.calls - before.calls).max(1) as f64;
+        metrics.push(Metric::new("overflowed_share", "1", vec![overflowed]));
+        metrics.push(Metric::new("chunks_max", "1", vec![after.staged_chunks_max(AGGREGATE_BYTES) as f64]));
+    }
+    Ok(metrics)
 }
 
 fn raw_stream(me: &Worker, Load { words, calls }: Load) -> Result<RawStream, BenchError> {
@@ -97,31 +106,6 @@ fn raw_stream(me: &Worker, Load { words, calls }: Load) -> Result<RawStream, Ben
 
 fn indirect_calls<const WORDS: usize>(me: &Worker, load: Load) -> Result<IndirectCalls<WORDS>, BenchError> {
     Ok(IndirectCalls::new(Stream::new(me)?, load.calls))
-}
-
-/// Measures aggregated calls, also in turns with the same work in batches that the program makes.
-fn beside_batches<const WORDS: usize>(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
-    let load = Load { words: WORDS, calls: options.operations_or(CALLS) };
-    let mut batches = Other { name: "batches by hand", me, load, mode: by_hand::<WORDS> };
-    let limits: &mut [&mut dyn Yardstick] =
-        &mut [&mut raw_stream(me, load)?, &mut indirect_calls::<WORDS>(me, load)?, &mut batches];
-    measure(me, options, load, Calls { mode: trad::<WORDS> }, limits)
-}
-
-/// Measures overflow aggregation when nothing overflows, also in turns with single calls. Further
-/// metrics report what did overflow.
-fn beside_single<const WORDS: usize>(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
-    let load = Load { words: WORDS, calls: options.operations_or(CALLS) };
-    let mut single = Other { name: "write", me, load, mode: write::<WORDS> };
-    let before = me.counters().sent;
-    let limits: &mut [&mut dyn Yardstick] =
-        &mut [&mut raw_stream(me, load)?, &mut indirect_calls::<WORDS>(me, load)?, &mut single];
-    let mut metrics = measure(me, options, load, Calls { mode: ovfl::<WORDS> }, limits)?;
-    let after = me.counters().sent;
-    let overflowed = (after.staged - before.staged) as f64 / (after.calls - before.calls).max(1) as f64;
-    metrics.push(Metric::new("overflowed_share", "1", vec![overflowed]));
-    metrics.push(Metric::new("chunks_max", "1", vec![after.staged_chunks_max(AGGREGATE_BYTES) as f64]));
-    Ok(metrics)
 }
 
 /// Calls in another mode, as a limit.
@@ -137,12 +121,8 @@ impl Yardstick for Other<'_> {
         self.name
     }
 
-    fn lead(&mut self) -> Result<f64, BenchError> {
+    fn measure(&mut self) -> Result<f64, BenchError> {
         rate(self.me, &mut Calls { mode: self.mode }, self.load)
-    }
-
-    fn follow(&mut self) -> Result<(), BenchError> {
-        Ok(())
     }
 }
 
@@ -160,7 +140,7 @@ fn measure(
     load: Load,
     mut traffic: impl Traffic,
     limits: &mut [&mut dyn Yardstick],
-) -> Result<Vec<Metric>, BenchError> {
+) -> Measured {
     // The first turn grows the rings and touches the memory.
     let taken = in_turns(me, options, |_| {
         let mut found = limits.iter_mut().map(|limit| once(me, &mut **limit)).collect::<Result<Vec<_>, _>>()?;
@@ -171,13 +151,13 @@ fn measure(
         }
         Ok(found)
     })?;
-    let beside = |(thing, limit): (usize, &&mut dyn Yardstick)| {
-        let name =
-            if thing == 0 { METRIC.into() } else { format!("{METRIC}_beside_{}", limit.name().replace(' ', "_")) };
-        taken.metric(&name, "1/s", limits.len()).against(limit.name(), taken.samples_of(thing))
+    let name = |(thing, limit): (usize, &&mut dyn Yardstick)| match thing {
+        0 => METRIC.into(),
+        _ => format!("{METRIC}_beside_{}", limit.name().replace(' ', "_")),
     };
-    let metrics = limits.iter().enumerate().map(beside).collect();
-    Ok(taken.report(metrics))
+    let names: Vec<String> = limits.iter().enumerate().map(name).collect();
+    let rates = |thing: usize| column(&names[thing], "1/s", limits.len()).against(limits[thing].name(), thing);
+    Ok(taken.rows((0..limits.len()).map(rates)))
 }
 
 /// Returns the rate of `calls` calls, of which all were executed.
@@ -209,10 +189,6 @@ struct Calls {
 impl Traffic for Calls {
     fn produce(&mut self, me: &Worker, calls: u64) -> Result<u64, BenchError> {
         Ok((self.mode)(me, me.neighbor(1), calls)?)
-    }
-
-    fn consume(&mut self, _: u64) -> Result<(), BenchError> {
-        Ok(())
     }
 }
 

@@ -22,15 +22,13 @@ use farside::Worker;
 
 use self::workloads::common::{Clock, Form, Round};
 use self::workloads::{bfs, gups, histo, ig, kmers, randperm, toposort, triangles};
-use crate::case::{Case, RunOnce};
-use crate::fabric::Fabric;
+use crate::kit::*;
 use crate::limits::exstack::Exstack;
-use crate::metric::Metric;
-use crate::{BenchError, Options, peers};
+use crate::peers;
 
 pub(crate) const ABOUT: &str = "irregular programs, one word at a time and with exchanges (bale, HPCC, Graph500)";
 
-/// What the examples run.
+/// The workloads of the examples.
 #[path = "../../../../core/farside-containers/examples/workloads"]
 mod workloads {
     pub(super) mod bfs;
@@ -118,8 +116,7 @@ fn plans() -> Vec<Plan> {
     TABLES.into_iter().flat_map(of_table).chain(others).collect()
 }
 
-pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
-    let plans = if *on == Fabric::Shm { plans() } else { Vec::new() };
+pub(crate) fn cases() -> Vec<Case> {
     let case = |plan: Plan| {
         let of_peers = plan.clone();
         let around = move |options, run_once: RunOnce<'_>| {
@@ -133,11 +130,11 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
         };
         Case::around_job(plan.name.clone(), 2, move |me, options| measure(me, &plan, options), around)
     };
-    plans.into_iter().map(case).collect()
+    plans().into_iter().map(case).collect()
 }
 
 /// Measures the programs for Open MPI and OpenSHMEM.
-fn measure_peers(plan: &Plan, options: Options) -> Result<Vec<Metric>, BenchError> {
+fn measure_peers(plan: &Plan, options: Options) -> Measured {
     let &[workload, form, ..] = &plan.name.split('/').collect::<Vec<_>>()[..] else { return Ok(Vec::new()) };
     let [mut first, mut second] = plan.numbers(options);
     // One word takes them several times as long. The number of words in a table stays.
@@ -169,7 +166,7 @@ fn rounds(plan: &Plan, options: Options) -> u32 {
 }
 
 /// Measures a case. Worker 0 returns the metrics.
-fn measure(me: &Worker, plan: &Plan, options: Options) -> Result<Vec<Metric>, BenchError> {
+fn measure(me: &Worker, plan: &Plan, options: Options) -> Measured {
     let numbers = plan.numbers(options);
     let limit = match plan.limit {
         Some((name, run)) => Some((name, run, RefCell::new(Exstack::new(me, numbers[0], numbers[1])?))),

@@ -9,7 +9,6 @@
 mod files;
 mod redis;
 
-use std::collections::VecDeque;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -19,11 +18,7 @@ use farside_rpc::{Credentials, Server};
 
 use self::redis::{Connection, Redis};
 use super::size_name;
-use crate::case::Case;
-use crate::fabric::Fabric;
-use crate::metric::Metric;
-use crate::turns::in_turns;
-use crate::{BenchError, Options};
+use crate::kit::*;
 
 pub(crate) const ABOUT: &str = "a key-value store in memory that another process serves, beside Redis";
 
@@ -34,7 +29,7 @@ const KEY: &str = "key";
 /// Longer than a turn of either side takes.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// What is measured.
+/// A case.
 #[derive(Clone, Copy)]
 struct What {
     is_put: bool,
@@ -44,9 +39,9 @@ struct What {
     spin: Duration,
 }
 
-pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for bytes in [100, 4 << 10, 1 << 20].into_iter().filter(|_| matches!(on, Fabric::Shm)) {
+    for bytes in [100, 4 << 10, 1 << 20] {
         for (name, is_put) in [("get", false), ("put", true)] {
             for in_flight in [1, 16].into_iter().filter(|in_flight| bytes < 1 << 20 || *in_flight == 1) {
                 let suffix = if in_flight == 1 { String::new() } else { format!("/{in_flight}-in-flight") };
@@ -59,21 +54,18 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
             }
         }
     }
-    if matches!(on, Fabric::Shm) {
-        cases.extend(files::cases());
-    }
+    cases.extend(files::cases());
     cases
 }
 
-fn measure(me: &Worker, options: Options, what: What) -> Result<Vec<Metric>, BenchError> {
-    let failed = |error: &dyn std::fmt::Display| BenchError::Rpc(error.to_string());
+fn measure(me: &Worker, options: Options, what: What) -> Measured {
     let server = WorkerId::new(1);
     let address = format!("shm:farside-bench-kv-{}", me.broadcast(server, (me.id() == server).then(std::process::id))?);
     let serving = match me.id() == server {
         true => {
-            let builder = Server::builder().listen(&address).map_err(|error| failed(&error))?;
+            let builder = Server::builder().listen(&address).map_err(failed)?;
             let builder = builder.provider(0, KvServer::new(Store::memory())).pool(2).spin(what.spin);
-            Some(builder.start().map_err(|error| failed(&error))?)
+            Some(builder.start().map_err(failed)?)
         }
         false => None,
     };
@@ -82,41 +74,37 @@ fn measure(me: &Worker, options: Options, what: What) -> Result<Vec<Metric>, Ben
     let value = vec![7_u8; what.bytes];
     let mut ends = None;
     if me.is_first() {
-        let connect = farside_rpc::Client::to(&address, Credentials::own_user()).map_err(|error| failed(&error))?;
-        let kv = Client::new(connect.spin(what.spin).connect().map_err(|error| failed(&error))?);
-        kv.put(KEY, &value).map_err(|error| failed(&error))?;
+        let connect = farside_rpc::Client::to(&address, Credentials::own_user()).map_err(failed)?;
+        let kv = Client::new(connect.spin(what.spin).connect().map_err(failed)?);
+        kv.put(KEY, &value).map_err(failed)?;
         ends = Some((kv, socket.map(|socket| Connection::to(&socket)).transpose()?));
     }
     let count = options.operations_or((BYTES / what.bytes as u64).min(OPERATIONS_MAX));
     let taken = in_turns(me, options, |_| {
-        me.barrier()?;
-        let mut rates = vec![0.0; 2];
-        if let Some((kv, redis)) = &mut ends {
+        let found = on_first(me, || {
+            let Some((kv, redis)) = &mut ends else { return Ok([0.0; 2]) };
             let rate = |start: Instant| count as f64 / start.elapsed().as_secs_f64();
+            let mut of_redis = 0.0;
             if let Some(redis) = redis {
                 redis.set(KEY, &value)?;
                 let start = Instant::now();
                 redis.repeat(KEY, what.is_put.then_some(&value[..]), count, what.in_flight)?;
-                rates[1] = rate(start);
+                of_redis = rate(start);
             }
             let start = Instant::now();
-            repeat(kv, what, &value, count).map_err(|error| failed(&error))?;
-            rates[0] = rate(start);
-        }
-        me.barrier()?;
-        Ok(rates)
+            repeat(kv, what, &value, count).map_err(failed)?;
+            Ok([rate(start), of_redis])
+        })?;
+        let [own, of_redis] = found;
+        Ok([own, of_redis, own * what.bytes as f64, of_redis * what.bytes as f64])
     })?;
     drop((serving, redis));
-    let metrics = [("ops_per_s", "1/s", 1.0), ("bytes_per_s", "B/s", what.bytes as f64)].map(|(name, unit, each)| {
-        let samples = |thing| taken.samples_of(thing).into_iter().map(|rate| rate * each).collect::<Vec<_>>();
-        let metric = Metric::new(name, unit, samples(0));
-        match taken.samples_of(1).iter().any(|rate| *rate > 0.0) {
-            true => metric.against("Redis on a Unix socket", samples(1)),
-            false => metric,
-        }
-    });
-    Ok(taken.report(metrics.into()))
+    let has_peer = taken.samples_of(1).iter().any(|rate| *rate > 0.0);
+    let columns = [column("ops_per_s", "1/s", 0).against(PEER, 1), column("bytes_per_s", "B/s", 2).against(PEER, 3)];
+    Ok(taken.rows(columns.map(|each| each.if_measured(has_peer))))
 }
+
+const PEER: &str = "Redis on a Unix socket";
 
 /// Gets or puts a value again and again.
 fn repeat(kv: &Client, what: What, value: &[u8], count: u64) -> Result<(), farside_kv::ClientError> {
@@ -127,25 +115,15 @@ fn repeat(kv: &Client, what: What, value: &[u8], count: u64) -> Result<(), farsi
         });
     }
     let calls = kv.calls();
-    if what.is_put {
-        let whole = farside_kv::Part::whole(value);
-        let mut under_way = VecDeque::with_capacity(what.in_flight);
-        for _ in 0..count {
-            if under_way.len() == what.in_flight {
-                under_way.pop_front().map_or(Ok(()), |first: farside_rpc::Pending<_, _>| first.wait().map(drop))?;
-            }
-            under_way.push_back(calls.put(KEY.into(), whole, value.into())?);
+    match what.is_put {
+        true => {
+            let whole = farside_kv::Part::whole(value);
+            let start = |_| Ok(calls.put(KEY.into(), whole, value.into())?);
+            pipelined(count, what.in_flight, start, |call| Ok(call.wait().map(drop)?))
         }
-        return under_way.into_iter().try_for_each(|call| Ok(call.wait().map(drop)?));
-    }
-    let mut under_way = VecDeque::with_capacity(what.in_flight);
-    for _ in 0..count {
-        if under_way.len() == what.in_flight {
-            under_way
-                .pop_front()
-                .map_or(Ok(()), |first: farside_rpc::Pending<_, _>| first.wait().map(|value| drop(black_box(value))))?;
+        false => {
+            let start = |_| Ok(calls.get(KEY.into())?);
+            pipelined(count, what.in_flight, start, |call| Ok(call.wait().map(|value| drop(black_box(value)))?))
         }
-        under_way.push_back(calls.get(KEY.into())?);
     }
-    under_way.into_iter().try_for_each(|call| Ok(call.wait().map(drop)?))
 }

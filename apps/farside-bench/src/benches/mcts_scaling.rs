@@ -1,9 +1,9 @@
-//! Tree search: rollouts a second, beside the same search written by hand for one thread.
+//! Tree search: rollouts a second, compared with the same search written by hand for one thread.
 
 mod on_job;
 mod positions;
 mod quality;
-mod simulated;
+pub(super) mod simulated;
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -11,10 +11,8 @@ use std::time::Instant;
 use farside_mcts::games::hex::{Hex, Position};
 use farside_mcts::{Budget, Game, Local, Params, Search};
 
-use crate::case::Case;
-use crate::fabric::Fabric;
-use crate::metric::Metric;
-use crate::{BenchError, Options, sequential};
+use crate::kit::*;
+use crate::sequential;
 
 pub(crate) const ABOUT: &str = "tree search for Hex on 11 x 11 cells, 16 simulations a leaf (Seriema, Figure 3)";
 
@@ -26,15 +24,7 @@ const ROLLOUTS: u64 = 1_000_000;
 /// The name of the hand-written search in rows.
 const SEQUENTIAL: &str = "sequential program";
 
-pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
-    match on {
-        Fabric::Shm => cases_on_shm(),
-        Fabric::Ofi(_) => Vec::new(),
-        Fabric::Simulated(network) => simulated::cases(*network),
-    }
-}
-
-fn cases_on_shm() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let mut cases = vec![
         Case::here("sequential", |options| measure(options, sequential_rollouts_per_s)),
         Case::here("local", |options| measure(options, local_rollouts_per_s)),
@@ -45,18 +35,13 @@ fn cases_on_shm() -> Vec<Case> {
 }
 
 /// Measures a search and the sequential program in turns, with the same seeds.
-fn measure(
-    options: Options,
-    search: fn(&Position, u64, u64) -> Result<f64, BenchError>,
-) -> Result<Vec<Metric>, BenchError> {
+fn measure(options: Options, search: fn(&Position, u64, u64) -> Result<f64, BenchError>) -> Measured {
     let position = hex().initial();
     let rollouts = options.operations_or(ROLLOUTS);
-    let (mut rates, mut limits) = (Vec::new(), Vec::new());
-    for seed in 0..options.runs() as u64 {
-        limits.push(sequential_rollouts_per_s(&position, rollouts, seed)?);
-        rates.push(search(&position, rollouts, seed)?);
-    }
-    Ok(vec![Metric::new("rollouts_per_s", "1/s", rates).against(SEQUENTIAL, limits)])
+    let taken = cold(options, |seed| {
+        Ok([sequential_rollouts_per_s(&position, rollouts, seed)?, search(&position, rollouts, seed)?])
+    })?;
+    Ok(taken.rows([column("rollouts_per_s", "1/s", 1).against(SEQUENTIAL, 0)]))
 }
 
 fn hex() -> Hex {

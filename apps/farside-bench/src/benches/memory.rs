@@ -14,11 +14,7 @@ use farside_fabric::{FabricError, ProcessId};
 use farside_sys::process::random_bytes;
 
 use super::size_name;
-use crate::case::Case;
-use crate::fabric::Fabric;
-use crate::metric::Metric;
-use crate::timing::time_latency;
-use crate::{BenchError, Options};
+use crate::kit::*;
 
 pub(crate) const ABOUT: &str = "registered buffers, by size and policy; memory of another process";
 
@@ -36,10 +32,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// Round trips of one run.
 const TRIPS: u64 = 20_000;
 
-pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
-    if *on != Fabric::Shm {
-        return Vec::new();
-    }
+pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for bytes in SIZES {
         for fit in Fit::ALL {
@@ -52,8 +45,8 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
     }
     cases.push(Case::job("remote/allocate-release/4KiB", 2, borrow));
     for bytes in [8, 64, 4 << 10] {
-        cases
-            .push(Case::job(format!("remote/put/{}", size_name(bytes)), 2, move |me, options| put(me, options, bytes)));
+        let name = format!("remote/put/{}", size_name(bytes));
+        cases.push(Case::job(name, 2, move |me, options| put(me, options, bytes)));
     }
     cases
 }
@@ -83,17 +76,17 @@ fn time_each(count: u64, work: impl FnOnce() -> Result<(), BenchError>) -> Resul
     Ok(start.elapsed().as_nanos() as f64 / count as f64)
 }
 
-/// Measures buffers of one size, beside the system's allocator for memory that is not registered.
-fn allocate(options: Options, bytes: usize, fit: Fit) -> Result<Vec<Metric>, BenchError> {
+/// Measures buffers of one size, compared with the system's allocator for memory that is not
+/// registered.
+fn allocate(options: Options, bytes: usize, fit: Fit) -> Measured {
     let heap = HeapOptions { fit, ..HeapOptions::default() };
     let allocator = Allocator::new(node()?, AllocatorOptions { heap, ..AllocatorOptions::default() });
     let count = options.operations_or(PAIRS);
     let together = (OUT_BYTES / bytes).max(1);
     let rounds = count.div_ceil(together as u64);
     let mut out: Vec<Registered> = Vec::with_capacity(together);
-    let (mut pairs, mut alone, mut system) = (Vec::new(), Vec::new(), Vec::new());
     // The first run touches the memory.
-    for run in 0..=options.runs() {
+    let taken = warmed(options, |_| {
         let pair_ns = time_each(count, || {
             for _ in 0..count {
                 drop(black_box(allocator.allocate(black_box(bytes))?));
@@ -116,61 +109,42 @@ fn allocate(options: Options, bytes: usize, fit: Fit) -> Result<Vec<Metric>, Ben
             })?;
             out.clear();
         }
-        if run > 0 {
-            pairs.push(pair_ns);
-            alone.push(alone_ns);
-            system.push(system_ns);
-        }
-    }
-    Ok(vec![
-        Metric::new("allocate_ns", "ns", alone),
-        Metric::new("allocate_release_ns", "ns", pairs).against("malloc and free", system),
-    ])
+        Ok([alone_ns, pair_ns, system_ns])
+    })?;
+    Ok(taken
+        .rows([column("allocate_ns", "ns", 0), column("allocate_release_ns", "ns", 1).against("malloc and free", 2)]))
 }
 
 /// Measures buffers of mixed sizes, of which each step replaces a random one. Nothing is kept at
 /// hand, so that the policy places each buffer.
-fn mixture(options: Options, fit: Fit) -> Result<Vec<Metric>, BenchError> {
+fn mixture(options: Options, fit: Fit) -> Measured {
     let count = options.operations_or(PAIRS / 20);
-    let (mut times, mut ratios) = (Vec::new(), Vec::new());
-    for _ in 0..options.runs() {
+    let taken = cold(options, |_| {
         // The memory grows in small steps, so that its size shows how much the policy scatters.
         let heap = HeapOptions { fit, growth: Growth::Linear, chunk_bytes: CHUNK_BYTES, ..HeapOptions::default() };
         let node = NodeOptions { chunk_bytes: CHUNK_BYTES, ..NodeOptions::default() };
         let allocator = Allocator::new(node_as(node)?, AllocatorOptions { heap, cache_bytes: 0 });
-        let mut random = Random(1);
+        let mut random = Xorshift(1);
         let mut next = || 1 + random.next() % MIXED_BYTES_MAX;
         let mut live: Vec<Registered> = Vec::with_capacity(LIVE);
         for _ in 0..LIVE {
             live.push(allocator.allocate(next() as usize)?);
         }
-        times.push(time_each(count, || {
+        let replace_ns = time_each(count, || {
             for _ in 0..count {
                 let place = next() as usize % LIVE;
                 live[place] = allocator.allocate(next() as usize)?;
             }
             Ok(())
-        })?);
+        })?;
         let report = allocator.report();
-        ratios.push(report.held_bytes as f64 / report.used_bytes as f64);
-    }
-    Ok(vec![Metric::new("replace_ns", "ns", times), Metric::new("held_over_used", "1", ratios)])
-}
-
-/// Random numbers, the same every time.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
+        Ok([replace_ns, report.held_bytes as f64 / report.used_bytes as f64])
+    })?;
+    Ok(taken.rows([column("replace_ns", "ns", 0), column("held_over_used", "1", 1)]))
 }
 
 /// Measures an allocation in the other process, and its release.
-fn borrow(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
+fn borrow(me: &Worker, options: Options) -> Measured {
     let trips = options.operations_or(TRIPS);
     measure(me, options, |of| {
         let pair = || me.allocate_at(of, 4096).and_then(|memory| me.release(memory));
@@ -179,7 +153,7 @@ fn borrow(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
 }
 
 /// Measures puts into memory of the other process.
-fn put(me: &Worker, options: Options, bytes: usize) -> Result<Vec<Metric>, BenchError> {
+fn put(me: &Worker, options: Options, bytes: usize) -> Measured {
     let puts = options.operations_or(PAIRS);
     let data = vec![7; bytes];
     measure(me, options, |of| {
@@ -192,21 +166,7 @@ fn put(me: &Worker, options: Options, bytes: usize) -> Result<Vec<Metric>, Bench
 
 /// Measures an operation of worker 0 on memory of worker 1's process. Worker 1 waits and does not
 /// help.
-fn measure(
-    me: &Worker,
-    options: Options,
-    work: impl Fn(WorkerId) -> Result<f64, BenchError>,
-) -> Result<Vec<Metric>, BenchError> {
-    let mut times = Vec::new();
-    for run in 0..=options.runs() {
-        me.barrier()?;
-        if me.id() == WorkerId::new(0) {
-            let ns = work(me.neighbor(1))?;
-            if run > 0 {
-                times.push(ns);
-            }
-        }
-        me.barrier()?;
-    }
-    Ok(vec![Metric::new("ns", "ns", times)])
+fn measure(me: &Worker, options: Options, work: impl Fn(WorkerId) -> Result<f64, BenchError>) -> Measured {
+    let taken = warmed(options, |_| Ok([on_first(me, || work(me.neighbor(1)))?]))?;
+    Ok(taken.rows([column("ns", "ns", 0)]))
 }

@@ -1,4 +1,5 @@
-//! Memory of a process in a job that was made of several, beside the same processes started as one.
+//! Memory of a process in a job that was made of several, compared with the same processes started
+//! as one.
 //!
 //! The program is that of ACP's authors for "ACP + MPI". A master assigns work to the sub-masters
 //! of groups, and each assigns it to the workers of its group. The results return the same way. The
@@ -21,11 +22,8 @@ use std::rc::Rc;
 use farside::job::footprint;
 use farside::{Reply, Worker, WorkerId};
 
-use crate::case::{Case, RunOnce};
-use crate::fabric::Fabric;
-use crate::metric::Metric;
+use crate::kit::*;
 use crate::resident::Resident;
-use crate::{BenchError, Options};
 
 pub(crate) const ABOUT: &str = "memory of a process where groups launched separately join: they become one job, and cost what it costs (ACP + MPI)";
 
@@ -45,18 +43,16 @@ const BEFORE: &str = "before the first call";
 pub(super) const PUBLISHED: [(&str, f64); 3] =
     [("acp-infiniband-published", 369e6), ("acp-tofu-published", 67e6), ("acp-udp-published", 34e6)];
 
-pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
-    match on {
-        Fabric::Shm => {
-            let published = |(peer, bytes)| Metric::new("bytes_per_process", "B", vec![bytes]).of_peer(peer);
-            let estimate = Case::here("estimate/1M", move |_| Ok(PUBLISHED.map(published).into()));
-            cases_in_jobs(&SHAPES).into_iter().chain([estimate]).collect()
-        }
-        // One shape only: a process takes much memory for libfabric, and many processes take long
-        // to start.
-        Fabric::Ofi(_) => cases_in_jobs(&SHAPES[..1]),
-        Fabric::Simulated(_) => Vec::new(),
-    }
+pub(crate) fn cases() -> Vec<Case> {
+    let published = |(peer, bytes)| Metric::new("bytes_per_process", "B", vec![bytes]).of_peer(peer);
+    let estimate = Case::here("estimate/1M", move |_| Ok(PUBLISHED.map(published).into()));
+    cases_in_jobs(&SHAPES).into_iter().chain([estimate]).collect()
+}
+
+/// One shape only: a process takes much memory for libfabric, and many processes take long to
+/// start.
+pub(crate) fn over_ofi(_: &OfiFabric) -> Vec<Case> {
+    cases_in_jobs(&SHAPES[..1])
 }
 
 fn cases_in_jobs(shapes: &[Arrangement]) -> Vec<Case> {
@@ -85,7 +81,7 @@ enum Meeting {
 }
 
 /// Measures one run of the job. Worker 0 returns the metrics.
-fn measure(me: &Worker, groups: Arrangement, meeting: Meeting, options: Options) -> Result<Vec<Metric>, BenchError> {
+fn measure(me: &Worker, groups: Arrangement, meeting: Meeting, options: Options) -> Measured {
     let before = Resident::of_this_process()?;
     if me.id() == MASTER {
         let rounds = options.operations_or(ROUNDS);
@@ -129,7 +125,7 @@ fn runs(options: Options) -> usize {
 }
 
 /// Repeats the job for each run, because a process does not return memory.
-pub(super) fn repeat(options: Options, run_once: RunOnce<'_>) -> Result<Vec<Metric>, BenchError> {
+pub(super) fn repeat(options: Options, run_once: RunOnce<'_>) -> Measured {
     let mut all = run_once(options)?;
     for _ in 1..runs(options) {
         for (metric, again) in all.iter_mut().zip(run_once(options)?) {

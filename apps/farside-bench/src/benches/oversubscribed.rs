@@ -7,14 +7,7 @@ use std::time::{Duration, Instant};
 use farside::{Worker, WorkerId};
 use farside_sys::process::{cpu_time_used, monotonic_time};
 
-use crate::case::{Case, RunOnce};
-use crate::fabric::Fabric;
-use crate::limits::ping_pong::{PingPong, TWO_LINES};
-use crate::metric::Metric;
-use crate::shared::{Patience, Shared};
-use crate::stats::{median, quantile};
-use crate::timing::{ALONE, time_batches};
-use crate::{BenchError, Options};
+use crate::kit::*;
 
 pub(crate) const ABOUT: &str =
     "round trips and barriers of more processes than CPUs; what waiting, starting and ending cost";
@@ -26,16 +19,12 @@ const IDLE: Duration = Duration::from_secs(1);
 /// The same over libfabric, whose processes now and then poll for events that it does not announce.
 const IDLE_OVER_OFI: Duration = Duration::from_secs(2);
 
-pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
-    match on {
-        Fabric::Shm => cases_on_shm(),
-        // Measures waiting while a process watches libfabric.
-        Fabric::Ofi(_) => vec![Case::job("idle/2p", 3, |me, options| wait_idly(me, options, IDLE_OVER_OFI))],
-        Fabric::Simulated(_) => Vec::new(),
-    }
+/// Measures waiting while a process watches libfabric.
+pub(crate) fn over_ofi(_: &OfiFabric) -> Vec<Case> {
+    vec![Case::job("idle/2p", 3, |me, options| wait_idly(me, options, IDLE_OVER_OFI))]
 }
 
-fn cases_on_shm() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for processes in [2, 4, 8] {
         cases.push(Case::job(format!("call-return/{processes}p"), processes, |me, options| {
@@ -63,58 +52,34 @@ fn measure(
     options: Options,
     active: bool,
     operation: impl Fn(&Worker) -> farside::Result<()>,
-) -> Result<Vec<Metric>, BenchError> {
+) -> Measured {
     let pairs = me.worker_count() as usize / 2;
     let memory = Shared::new(me, pairs * PingPong::BYTES)?;
     let ping_pong = PingPong::new(&memory, me.id().index() / 2, Patience::new(me.worker_count()));
     let asks = me.id().index().is_multiple_of(2);
     let trips = options.operations_or(TRIPS);
-    let mut all = Samples::default();
     // The first run sets up the rings.
-    for run in 0..=options.runs() {
+    let taken = warmed(options, |_| {
         me.barrier()?;
         let limit = if asks { ping_pong.ask(trips, ALONE)? } else { ping_pong.answer(trips).map(|()| vec![])? };
         me.barrier()?;
         let samples = if active { time_batches(trips, ALONE, || operation(me))? } else { vec![] };
-        let own = (median(&samples), quantile(&samples, 0.99), median(&limit));
-        let of_all = me.gather(WorkerId::new(0), own)?;
-        if let Some(of_all) = of_all.filter(|_| run > 0) {
-            all.add(&of_all);
-        }
-    }
-    Ok(vec![
-        Metric::new("rtt_ns", "ns", all.medians).against(TWO_LINES, all.limits.clone()),
-        Metric::new("rtt_p99_ns", "ns", all.tails).against(TWO_LINES, all.limits),
-    ])
+        let own = [median(&samples), quantile(&samples, 0.99), median(&limit)];
+        Ok(me.gather(WorkerId::FIRST, own)?.map_or([0.0; 3], |all| middle(&all)))
+    })?;
+    Ok(taken.rows([column("rtt_ns", "ns", 0), column("rtt_p99_ns", "ns", 1)].map(|each| each.against(TWO_LINES, 2))))
 }
 
-/// The measurements of several runs.
-#[derive(Debug, Default)]
-struct Samples {
-    medians: Vec<f64>,
-    tails: Vec<f64>,
-    limits: Vec<f64>,
-}
-
-impl Samples {
-    /// Adds a run. Each worker measured a median, a tail and a limit, which are 0 where it had
-    /// nothing to measure.
-    fn add(&mut self, of_all: &[(f64, f64, f64)]) {
-        let middle = |pick: fn(&(f64, f64, f64)) -> f64| {
-            median(&of_all.iter().map(pick).filter(|value| *value > 0.0).collect::<Vec<_>>())
-        };
-        self.medians.push(middle(|of_one| of_one.0));
-        self.tails.push(middle(|of_one| of_one.1));
-        self.limits.push(middle(|of_one| of_one.2));
-    }
+/// Returns the medians of those workers that measured something; the others have 0.
+fn middle(all: &[[f64; 3]]) -> [f64; 3] {
+    [0, 1, 2].map(|at: usize| median(&all.iter().map(|own| own[at]).filter(|value| *value > 0.0).collect::<Vec<_>>()))
 }
 
 /// Measures the share of a CPU that each worker uses while it waits at a barrier. The last worker
 /// comes late.
-fn wait_idly(me: &Worker, options: Options, time: Duration) -> Result<Vec<Metric>, BenchError> {
+fn wait_idly(me: &Worker, options: Options, time: Duration) -> Measured {
     let is_late = me.id().number() + 1 == me.worker_count();
-    let mut shares = Vec::new();
-    for _ in 0..options.runs() {
+    let taken = cold(options, |_| {
         me.barrier()?;
         let (start, used_before) = (Instant::now(), cpu_time_used());
         if is_late {
@@ -123,18 +88,17 @@ fn wait_idly(me: &Worker, options: Options, time: Duration) -> Result<Vec<Metric
         me.barrier()?;
         let used = cpu_time_used() - used_before;
         let of_all = me.gather(WorkerId::new(0), used.as_secs_f64() / start.elapsed().as_secs_f64())?;
-        if let Some([waiting @ .., _]) = of_all.as_deref() {
-            shares.push(waiting.iter().sum::<f64>() / waiting.len() as f64);
-        }
-    }
-    Ok(vec![Metric::new("cpu_fraction", "1", shares)])
+        let Some([waiting @ .., _]) = of_all.as_deref() else { return Ok([0.0]) };
+        Ok([waiting.iter().sum::<f64>() / waiting.len() as f64])
+    })?;
+    Ok(taken.rows([column("cpu_fraction", "1", 0)]))
 }
 
 const STARTED: &str = "started_at";
 const ENDED: &str = "ended_at";
 
 /// Returns the moments when all workers have begun, and when they are about to return.
-fn start_and_end(me: &Worker, _: Options) -> Result<Vec<Metric>, BenchError> {
+fn start_and_end(me: &Worker, _: Options) -> Measured {
     let own_start = now();
     let started = me.all_reduce(own_start, f64::max)?;
     me.barrier()?;
@@ -142,25 +106,21 @@ fn start_and_end(me: &Worker, _: Options) -> Result<Vec<Metric>, BenchError> {
 }
 
 /// Measures from the launch of an empty job until all its workers run.
-fn time_start(options: Options, run_once: RunOnce<'_>) -> Result<Vec<Metric>, BenchError> {
+fn time_start(options: Options, run_once: RunOnce<'_>) -> Measured {
     let run = || Ok((now(), moment(&run_once(options)?, STARTED)));
     time_ms("start_ms", options, run)
 }
 
 /// Measures from the return of its last worker until the launcher returns.
-fn time_end(options: Options, run_once: RunOnce<'_>) -> Result<Vec<Metric>, BenchError> {
+fn time_end(options: Options, run_once: RunOnce<'_>) -> Measured {
     let run = || Ok((moment(&run_once(options)?, ENDED), now()));
     time_ms("end_ms", options, run)
 }
 
 /// Returns the time between the two moments of each run.
-fn time_ms(
-    name: &str,
-    options: Options,
-    mut run: impl FnMut() -> Result<(f64, f64), BenchError>,
-) -> Result<Vec<Metric>, BenchError> {
-    let run_ms = |_| run().map(|(from, to)| (to - from) * 1e3);
-    Ok(vec![Metric::new(name, "ms", (0..options.runs()).map(run_ms).collect::<Result<_, _>>()?)])
+fn time_ms(name: &str, options: Options, mut run: impl FnMut() -> Result<(f64, f64), BenchError>) -> Measured {
+    let taken = cold(options, |_| run().map(|(from, to)| [(to - from) * 1e3]))?;
+    Ok(taken.rows([column(name, "ms", 0)]))
 }
 
 /// Returns the moment of this name from the metrics of a job.
@@ -179,9 +139,7 @@ mod tests {
 
     #[test]
     fn only_workers_that_measured_count() {
-        let mut samples = Samples::default();
-        samples.add(&[(3.0, 30.0, 7.0), (0.0, 0.0, 0.0), (1.0, 10.0, 9.0), (0.0, 0.0, 0.0)]);
-        assert_eq!((samples.medians, samples.tails, samples.limits), (vec![2.0], vec![20.0], vec![8.0]));
+        assert_eq!(middle(&[[3.0, 30.0, 7.0], [0.0; 3], [1.0, 10.0, 9.0], [0.0; 3]]), [2.0, 20.0, 8.0]);
     }
 
     #[test]

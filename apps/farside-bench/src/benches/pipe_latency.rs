@@ -13,16 +13,16 @@
 //! to 6.
 //!
 //! `stream/64B`: a stream of messages in one direction, as messages a second, and as bytes a second
-//! beside copies of a message in the cache.
+//! against copies of a message in the cache.
 //!
 //! `switch-over`: the sizes at which another form becomes faster. `bytes` is the largest message up
 //! to which a pipe is faster than two puts by hand. `beyond_line` is the time of 57 bytes, which
-//! are put beside the line of the flag, divided by the time of 56 bytes, the most that fit in it.
+//! are put next to the line of the flag, divided by the time of 56 bytes, the most that fit in it.
 //! Above 1 the short form is worth its limit. `offer_bytes` is the size from which an offered
 //! message arrives sooner than a written one; without such a size there is no such row.
 
 mod by_hand;
-mod over_ofi;
+pub(super) mod over_ofi;
 mod piped;
 mod stream;
 
@@ -36,16 +36,8 @@ pub(super) use self::over_ofi::beside_messages;
 use self::piped::{Offered, Piped};
 pub(super) use self::piped::{check, stamp};
 use super::size_name;
-use crate::case::{Case, RunOnce};
-use crate::fabric::Fabric;
-use crate::limits::ping_pong::PingPong;
-use crate::metric::Metric;
-use crate::row::Row;
-use crate::shared::{Patience, Shared};
-use crate::stats::median;
-use crate::timing::{TOGETHER, time_batches};
-use crate::turns::in_turns;
-use crate::{BenchError, Options, peers};
+use crate::kit::*;
+use crate::peers;
 
 pub(crate) const ABOUT: &str =
     "a message through a pipe, one way, beside MPI's ways (rmalloc and rpipe, slides 38 to 40)";
@@ -108,15 +100,7 @@ fn trips(bytes: usize, options: Options) -> u64 {
     options.operations_or((TRIPS / (1 + bytes / BYTES_PER_TRIP) as u64).max(100))
 }
 
-pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
-    match on {
-        Fabric::Shm => cases_on_shm(),
-        Fabric::Ofi(fabric) => over_ofi::cases(fabric),
-        Fabric::Simulated(_) => Vec::new(),
-    }
-}
-
-fn cases_on_shm() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for way in Method::ALL {
         for bytes in SIZES {
@@ -157,24 +141,17 @@ pub(super) fn to_and_fro(me: &Worker, exchange: &mut dyn Exchange, trips: u64, f
     Ok(median(&times) / 2.0)
 }
 
-fn beside_one_line(me: &Worker, way: Method, bytes: usize, options: Options) -> Result<Vec<Metric>, BenchError> {
-    let memory = Shared::new(me, PingPong::BYTES)?;
-    let ping_pong = PingPong::new(&memory, 0, Patience::new(2));
+fn beside_one_line(me: &Worker, way: Method, bytes: usize, options: Options) -> Measured {
+    let ping_pong = PingPong::of_two(me)?;
     let mut exchange = way.open(me, bytes)?;
     let trips = trips(bytes, options);
     // The first turn makes the connection and touches the memory.
     let taken = in_turns(me, options, |turn| {
-        me.barrier()?;
-        let line_ns = if me.is_first() {
-            median(&ping_pong.ask_on_one_line(trips)?)
-        } else {
-            ping_pong.answer_on_one_line(trips)?;
-            0.0
-        };
+        let line_ns = once(me, &mut OneLine { ping_pong: &ping_pong, trips })?;
         let ns = to_and_fro(me, &mut *exchange, trips, 2 * turn * trips)?;
-        Ok(vec![line_ns / 2.0 + copy_ns(bytes), ns])
+        Ok([line_ns / 2.0 + copy_ns(bytes), ns])
     })?;
-    Ok(taken.report(vec![taken.metric(METRIC, "ns", 1).against(LIMIT, taken.samples_of(0))]))
+    Ok(taken.rows([column(METRIC, "ns", 1).against(LIMIT, 0)]))
 }
 
 /// Returns the time of a copy of a message in warm caches.
@@ -188,9 +165,9 @@ fn copy_ns(bytes: usize) -> f64 {
     time_batches(copies, TOGETHER, copy).map_or(f64::NAN, |times| median(&times))
 }
 
-/// Measures jobs of Farside and Open MPI's ways in turns. The peers that write stand beside the
-/// pipe, those that read and the messages beside the offers.
-fn beside_mpi(way: Method, bytes: usize, options: Options, run_once: RunOnce<'_>) -> Result<Vec<Metric>, BenchError> {
+/// Measures jobs of Farside and Open MPI's ways in turns. The peers that write stand next to the
+/// pipe, those that read and the messages next to the offers.
+fn beside_mpi(way: Method, bytes: usize, options: Options, run_once: RunOnce<'_>) -> Measured {
     let mode = match way {
         Method::Write => "write",
         Method::Read => "read",

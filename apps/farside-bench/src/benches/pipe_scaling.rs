@@ -7,17 +7,14 @@
 //! after the other, as many at a time as there is room for. With more processes than CPUs each has
 //! only a share of a CPU. Open MPI has no equivalent.
 
-mod simulated;
+pub(super) mod simulated;
 
 use farside::Worker;
 use farside_kit::pipe::{PipeReader, PipeWriter};
 use farside_kit::prelude::*;
 
 use super::size_name;
-use crate::case::Case;
-use crate::fabric::Fabric;
-use crate::metric::Metric;
-use crate::{BenchError, Options};
+use crate::kit::*;
 
 pub(crate) const ABOUT: &str = "messages at random through pipes from each to each (rmalloc and rpipe, slide 41)";
 
@@ -77,19 +74,22 @@ impl Load {
     }
 }
 
-pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
-    let processes = match on {
-        Fabric::Shm => &PROCESSES[..],
-        Fabric::Ofi(_) => &PROCESSES_OVER_OFI,
-        Fabric::Simulated(network) => return simulated::cases(*network),
-    };
+pub(crate) fn cases() -> Vec<Case> {
+    cases_of(&PROCESSES)
+}
+
+pub(crate) fn over_ofi() -> Vec<Case> {
+    cases_of(&PROCESSES_OVER_OFI)
+}
+
+fn cases_of(processes: &[u32]) -> Vec<Case> {
     let case = |load: Load| Case::job(load.case(), load.processes, move |me, options| measure(me, load, options));
     Load::all(processes).map(case).collect()
 }
 
-fn measure(me: &Worker, load: Load, options: Options) -> Result<Vec<Metric>, BenchError> {
+fn measure(me: &Worker, load: Load, options: Options) -> Measured {
     let messages = messages(load.processes, MESSAGES, OF_A_PIPE, options);
-    repeat(me, load, messages, options.runs() as u64)
+    repeat(me, load, messages, options)
 }
 
 /// Number of messages of each process: its share of `all`, and at least `of_a_pipe` for each pipe.
@@ -98,17 +98,11 @@ fn messages(processes: u32, all: u64, of_a_pipe: u64, options: Options) -> u64 {
     if options.operations.is_some() { thorough } else { thorough.max(of_a_pipe * u64::from(processes - 1)) }
 }
 
-fn repeat(me: &Worker, load: Load, messages: u64, runs: u64) -> Result<Vec<Metric>, BenchError> {
+fn repeat(me: &Worker, load: Load, messages: u64, options: Options) -> Measured {
     let mut traffic = Traffic::new(me, load)?;
-    let mut times = Vec::new();
     // The first run makes the pipes.
-    for run in 0..=runs {
-        let ns = traffic.exchange(messages, run)?;
-        if run > 0 {
-            times.push(ns);
-        }
-    }
-    Ok(vec![Metric::new(METRIC, "ns", times)])
+    let taken = warmed(options, |run| Ok([traffic.exchange(messages, run)?]))?;
+    Ok(taken.rows([column(METRIC, "ns", 0)]))
 }
 
 /// One of the processes that write to each other.
@@ -141,7 +135,7 @@ impl<'w> Traffic<'w> {
         let me = self.me;
         let count = u64::from(me.worker_count());
         (self.sum, self.received, self.ended) = (0, 0, 0);
-        let mut random = Random::new(seed * count + u64::from(me.id().number()) + 1);
+        let mut random = Splitmix::new(seed * count + u64::from(me.id().number()) + 1);
         let mut sent_sum = 0_u64;
         me.barrier()?;
         let start = me.now();
@@ -212,22 +206,6 @@ impl<'w> Traffic<'w> {
             }
         }
         Ok(())
-    }
-}
-
-/// Random numbers, the same every time, which differ by seed from the first on.
-struct Random(u64);
-
-impl Random {
-    fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15))
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ mixed >> 31
     }
 }
 

@@ -5,8 +5,6 @@ mod idle;
 mod mover;
 mod simulated;
 
-use std::collections::VecDeque;
-use std::fmt;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,21 +14,13 @@ use farside::{Worker, WorkerId};
 use farside_fabric::ofi::connected;
 use farside_rpc::bulk::{Bulk, Memory, Read, Write, scope};
 use farside_rpc::server::Turns;
-use farside_rpc::{Client, Credentials, Handling, Never, Rdma, Server, Service, Tokens, TransferError};
+use farside_rpc::{Client, Credentials, Handling, Never, Pending, Rdma, Server, Service, Tokens, TransferError};
 use farside_sys::process_memory;
 
 use super::size_name;
-use crate::case::Case;
-use crate::fabric::Fabric;
-use crate::limits::Yardstick;
-use crate::limits::ping_pong::{PingPong, TwoLines};
+use crate::kit::*;
 use crate::limits::system::{ByteStream, RoundTrips};
-use crate::metric::Metric;
-use crate::shared::{Patience, Shared};
-use crate::stats::{median, quantile};
-use crate::timing::{ALONE, Latency, time_batches, time_latency};
-use crate::turns::{in_turns, once};
-use crate::{BenchError, Options, peers};
+use crate::peers;
 
 pub(crate) const LATENCY: &str = "round trips of remote procedure calls between two processes";
 pub(crate) const RATE: &str = "remote procedure calls a second, with several of them under way";
@@ -51,50 +41,40 @@ const SPIN: Duration = Duration::from_millis(100);
 enum Over {
     Shm,
     Tcp,
-    /// RDMA beside TCP, over libfabric's provider `tcp`.
+    /// RDMA together with TCP, over libfabric's provider `tcp`.
     Rdma,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Wait {
-    Spin,
-    Block,
+/// A way to wait.
+#[derive(Clone, Copy)]
+struct Wait {
+    name: &'static str,
+    /// Round trips of a run by default.
+    trips: u64,
+    /// The time for which both sides look before they sleep.
+    spin: Duration,
 }
 
 impl Wait {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Spin => "spin",
-            Self::Block => "block",
-        }
-    }
+    const SPIN: Self = Self { name: "spin", trips: SPUN_TRIPS, spin: SPIN };
+    const BLOCK: Self = Self { name: "block", trips: BLOCKED_TRIPS, spin: Duration::ZERO };
 
-    fn trips(self) -> u64 {
-        match self {
-            Self::Spin => SPUN_TRIPS,
-            Self::Block => BLOCKED_TRIPS,
-        }
-    }
-
-    fn spin(self) -> Duration {
-        match self {
-            Self::Spin => SPIN,
-            Self::Block => Duration::ZERO,
-        }
+    fn spins(self) -> bool {
+        !self.spin.is_zero()
     }
 }
 
 /// The paths, with what follows the name of a case.
 const PATHS: [(Over, &str); 2] = [(Over::Shm, ""), (Over::Tcp, "/tcp")];
 
-pub(crate) fn latency_cases(on: &Fabric) -> Vec<Case> {
+pub(crate) fn latency_cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for (over, suffix) in paths(on) {
-        for wait in [Wait::Spin, Wait::Block] {
-            let name = format!("null/validated/{}{suffix}", wait.name());
+    for (over, suffix) in PATHS {
+        for wait in [Wait::SPIN, Wait::BLOCK] {
+            let name = format!("null/validated/{}{suffix}", wait.name);
             let body = move |me: &Worker, options| latency(me, options, over, wait);
-            cases.push(match (over, wait) {
-                (Over::Shm, Wait::Spin) => beside_peer(&name, "iceoryx2", wait.trips(), body),
+            cases.push(match (over, wait.spins()) {
+                (Over::Shm, true) => beside_peer(&name, "iceoryx2", wait.trips, body),
                 _ => Case::job(name, 2, body),
             });
         }
@@ -110,19 +90,19 @@ pub(crate) fn latency_cases(on: &Fabric) -> Vec<Case> {
     cases
 }
 
-/// A case of null calls beside those of another library.
+/// A case of null calls against those of another library.
 fn beside_peer(
     name: &str,
     peer: &'static str,
     trips: u64,
-    body: impl Fn(&Worker, Options) -> Result<Vec<Metric>, BenchError> + Send + Sync + 'static,
+    body: impl Fn(&Worker, Options) -> Measured + Send + Sync + 'static,
 ) -> Case {
     Case::around_job(name, 2, body, move |options, run_once| peers::beside_calls(peer, trips, options, run_once))
 }
 
-pub(crate) fn rate_cases(on: &Fabric) -> Vec<Case> {
+pub(crate) fn rate_cases() -> Vec<Case> {
     let counts = [1, 16, 64, 256];
-    let each = paths(on).flat_map(|(over, suffix)| counts.map(|in_flight| (over, suffix, in_flight)));
+    let each = PATHS.into_iter().flat_map(|(over, suffix)| counts.map(|in_flight| (over, suffix, in_flight)));
     let cases = each.map(|(over, suffix, in_flight)| {
         let name = format!("{in_flight}-in-flight{suffix}");
         Case::job(name, 2, move |me, options| rate(me, options, over, in_flight))
@@ -130,9 +110,9 @@ pub(crate) fn rate_cases(on: &Fabric) -> Vec<Case> {
     cases.collect()
 }
 
-pub(crate) fn bulk_cases(on: &Fabric) -> Vec<Case> {
+pub(crate) fn bulk_cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for (over, suffix) in paths(on) {
+    for (over, suffix) in PATHS {
         let kinds = || kinds(over);
         let mut add = |name, what| {
             cases.push(Case::job(name, 2, move |me, options| moved(me, options, over, what)));
@@ -161,7 +141,7 @@ pub(crate) fn bulk_cases(on: &Fabric) -> Vec<Case> {
         }
     }
     // Without libfabric there are no such cases.
-    if matches!(on, Fabric::Shm) && connected::check(PROVIDER).is_ok() {
+    if connected::check(PROVIDER).is_ok() {
         for (name, how) in [("pull", How::Pull), ("push", How::Push)] {
             for bytes in [64 << 10, 1 << 20, 16 << 20] {
                 let what = Moved { bytes, segments: 1, depth: 1, how, is_mapped: true };
@@ -188,9 +168,9 @@ fn kinds(over: Over) -> impl Iterator<Item = (bool, &'static str)> {
     [(false, ""), (true, "/mapped")].into_iter().filter(move |(is_mapped, _)| !is_mapped || over == Over::Shm)
 }
 
-pub(crate) fn scaling_cases(on: &Fabric) -> Vec<Case> {
+pub(crate) fn scaling_cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for (over, suffix) in paths(on) {
+    for (over, suffix) in PATHS {
         for clients in [1, 2, 4, 8, 16] {
             let name = format!("clients-{clients}{suffix}");
             cases.push(Case::job(name, 2, move |me, options| clients_at_once(me, options, over, clients)));
@@ -204,19 +184,8 @@ pub(crate) fn scaling_cases(on: &Fabric) -> Vec<Case> {
         let name = format!("beside-1GiB{suffix}");
         cases.push(Case::job(name, 2, move |me, options| mover::beside(me, options, over)));
     }
-    if matches!(on, Fabric::Shm) {
-        cases.extend(simulated::cases());
-    }
+    cases.extend(simulated::cases());
     cases
-}
-
-/// The paths on which there are cases.
-fn paths(on: &Fabric) -> impl Iterator<Item = (Over, &'static str)> {
-    PATHS.into_iter().filter(|_| matches!(on, Fabric::Shm))
-}
-
-fn failed(error: impl fmt::Display) -> BenchError {
-    BenchError::Rpc(error.to_string())
 }
 
 /// Worker 0's client and worker 1's server.
@@ -331,22 +300,17 @@ fn tokens() -> Tokens {
     Tokens::new().with(TOKEN.0, TOKEN.1, ["bench"])
 }
 
-/// What a case is compared with: the same round trip by the least means.
-fn limit_of<'m>(
-    me: &Worker,
-    memory: &'m Shared,
-    over: Over,
-    wait: Wait,
-) -> Result<Box<dyn Yardstick + 'm>, BenchError> {
-    let trips = wait.trips();
-    Ok(match (over, wait) {
-        (Over::Shm, Wait::Spin) => Box::new(TwoLines { ping_pong: PingPong::new(memory, 0, Patience::new(2)), trips }),
-        (Over::Shm, Wait::Block) => Box::new(RoundTrips::by_eventfds(me, trips)?),
-        (Over::Tcp | Over::Rdma, _) => Box::new(RoundTrips::by_tcp(me, BLOCKED_TRIPS, wait == Wait::Spin)?),
+/// The limit of a case: the same round trip by the least means.
+fn limit_of(me: &Worker, over: Over, wait: Wait) -> Result<Box<dyn Yardstick>, BenchError> {
+    let trips = wait.trips;
+    Ok(match (over, wait.spins()) {
+        (Over::Shm, true) => Box::new(TwoLines { ping_pong: PingPong::of_two(me)?, trips }),
+        (Over::Shm, false) => Box::new(RoundTrips::by_eventfds(me, trips)?),
+        (Over::Tcp | Over::Rdma, spins) => Box::new(RoundTrips::by_tcp(me, BLOCKED_TRIPS, spins)?),
     })
 }
 
-fn latency(me: &Worker, options: Options, over: Over, wait: Wait) -> Result<Vec<Metric>, BenchError> {
+fn latency(me: &Worker, options: Options, over: Over, wait: Wait) -> Measured {
     let mut metrics = beside(me, options, over, wait, |client, trips| {
         let echo = client.procedure::<u64, u64, Never>("bench", 0, "echo");
         time_latency(trips, || {
@@ -354,7 +318,7 @@ fn latency(me: &Worker, options: Options, over: Over, wait: Wait) -> Result<Vec<
             Ok(())
         })
     })?;
-    if over == Over::Shm && wait == Wait::Spin && me.is_first() {
+    if over == Over::Shm && wait.spins() && me.is_first() {
         let published = PUBLISHED.map(|(peer, ns)| metrics[0].published(peer, ns, PUBLISHED_RUNS));
         metrics.extend(published);
     }
@@ -363,7 +327,7 @@ fn latency(me: &Worker, options: Options, over: Over, wait: Wait) -> Result<Vec<
 
 /// Connects, makes a first call, which asks for the procedure's number, and leaves. Both sides
 /// block.
-fn connects(me: &Worker, options: Options, over: Over) -> Result<Vec<Metric>, BenchError> {
+fn connects(me: &Worker, options: Options, over: Over) -> Measured {
     let mut ends = Ends::new(me, over, Duration::ZERO)?;
     let count = options.operations_or(200);
     let taken = in_turns(me, options, |_| {
@@ -376,14 +340,14 @@ fn connects(me: &Worker, options: Options, over: Over) -> Result<Vec<Metric>, Be
                 Ok(())
             })
         })?;
-        Ok(vec![median(&times), quantile(&times, 0.99)])
+        Ok([median(&times), quantile(&times, 0.99)])
     })?;
-    Ok(taken.report(vec![taken.metric("connect_ns", "ns", 0), taken.metric("connect_p99_ns", "ns", 1)]))
+    Ok(taken.rows([column("connect_ns", "ns", 0), column("connect_p99_ns", "ns", 1)]))
 }
 
 /// A call with arguments of this size.
-fn arguments(me: &Worker, options: Options, over: Over, bytes: usize) -> Result<Vec<Metric>, BenchError> {
-    beside(me, options, over, Wait::Spin, |client, trips| {
+fn arguments(me: &Worker, options: Options, over: Over, bytes: usize) -> Measured {
+    beside(me, options, over, Wait::SPIN, |client, trips| {
         let length = client.procedure::<Vec<u8>, u64, Never>("bench", 0, "length");
         let sent = vec![7_u8; bytes];
         time_latency(trips / 10, || {
@@ -400,47 +364,35 @@ fn beside(
     over: Over,
     wait: Wait,
     trips: impl Fn(&Client, u64) -> Result<Latency, BenchError>,
-) -> Result<Vec<Metric>, BenchError> {
-    let memory = Shared::new(me, PingPong::BYTES)?;
-    let mut limit = limit_of(me, &memory, over, wait)?;
-    let mut ends = Ends::new(me, over, wait.spin())?;
-    let count = options.operations_or(if over == Over::Tcp { BLOCKED_TRIPS } else { wait.trips() });
+) -> Measured {
+    let mut limit = limit_of(me, over, wait)?;
+    let mut ends = Ends::new(me, over, wait.spin)?;
+    let count = options.operations_or(if over == Over::Tcp { BLOCKED_TRIPS } else { wait.trips });
     let taken = in_turns(me, options, |_| {
         let limit_ns = once(me, &mut *limit)?;
         me.barrier()?;
         let latency = ends.measure(|client| trips(client, count))?;
-        Ok(vec![limit_ns, latency.median_ns, latency.p99_ns])
+        Ok([limit_ns, latency.median_ns, latency.p99_ns])
     })?;
-    let metrics = [("rtt_ns", 1), ("rtt_p99_ns", 2)]
-        .map(|(name, thing)| taken.metric(name, "ns", thing).against(limit.name(), taken.samples_of(0)));
-    Ok(taken.report(metrics.into()))
+    Ok(taken.rows([("rtt_ns", 1), ("rtt_p99_ns", 2)].map(|(name, at)| column(name, "ns", at).against(limit.name(), 0))))
 }
 
 /// Calls a second, `in_flight` of them under way.
-fn rate(me: &Worker, options: Options, over: Over, in_flight: usize) -> Result<Vec<Metric>, BenchError> {
+fn rate(me: &Worker, options: Options, over: Over, in_flight: usize) -> Measured {
     let mut ends = Ends::new(me, over, SPIN)?;
     let count = options.operations_or(if over == Over::Tcp { BLOCKED_TRIPS * 10 } else { SPUN_TRIPS * 4 });
     let taken = in_turns(me, options, |_| {
         me.barrier()?;
         let per_second = ends.measure(|client| {
             let echo = client.procedure::<u64, u64, Never>("bench", 0, "echo");
-            let mut under_way = VecDeque::with_capacity(in_flight);
             let start = Instant::now();
-            for number in 0..count {
-                if under_way.len() == in_flight {
-                    let first: farside_rpc::Pending<u64, Never> = under_way.pop_front().expect("the window is full");
-                    black_box(first.wait().map_err(failed)?);
-                }
-                under_way.push_back(echo.start(&number).map_err(failed)?);
-            }
-            for call in under_way {
-                black_box(call.wait().map_err(failed)?);
-            }
+            let end = |call: Pending<u64, Never>| call.wait().map(|number| _ = black_box(number)).map_err(failed);
+            pipelined(count, in_flight, |number| echo.start(&number).map_err(failed), end)?;
             Ok(count as f64 / start.elapsed().as_secs_f64())
         })?;
-        Ok(vec![per_second])
+        Ok([per_second])
     })?;
-    Ok(taken.report(vec![taken.metric("calls_per_s", "1/s", 0)]))
+    Ok(taken.rows([column("calls_per_s", "1/s", 0)]))
 }
 
 /// Memory that handlers move.
@@ -455,7 +407,7 @@ struct Moved {
     is_mapped: bool,
 }
 
-/// What the handler does.
+/// The work of the handler.
 #[derive(Clone, Copy)]
 enum How {
     Pull,
@@ -467,9 +419,9 @@ enum How {
 /// The bytes of a piece.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Calls that move memory, beside the least that moves as many bytes: a copy of mapped memory, a
-/// system call that reads other memory as from another process, or a bare TCP stream.
-fn moved(me: &Worker, options: Options, over: Over, what: Moved) -> Result<Vec<Metric>, BenchError> {
+/// Calls that move memory, compared with the least that moves as many bytes: a copy of mapped
+/// memory, a system call that reads other memory as from another process, or a bare TCP stream.
+fn moved(me: &Worker, options: Options, over: Over, what: Moved) -> Measured {
     let Moved { bytes, segments, depth, how, is_mapped } = what;
     let mut stream = if over == Over::Shm { None } else { Some(ByteStream::new(me)?) };
     let mut ends = Ends::new(me, over, SPIN)?;
@@ -538,15 +490,14 @@ fn moved(me: &Worker, options: Options, over: Over, what: Moved) -> Result<Vec<M
             }
             Ok((limit, rate(start)))
         })?;
-        Ok(vec![per_second.0, per_second.1])
+        Ok([per_second.0, per_second.1])
     })?;
     let limit = match over {
         Over::Tcp | Over::Rdma => "TCP stream",
         Over::Shm if is_mapped => "memcpy",
         Over::Shm => "process_vm_readv",
     };
-    let metric = taken.metric("bytes_per_s", "B/s", 1).against(limit, taken.samples_of(0));
-    Ok(taken.report(vec![metric]))
+    Ok(taken.rows([column("bytes_per_s", "B/s", 1).against(limit, 0)]))
 }
 
 /// The bytes of one pull of several clients.
@@ -554,7 +505,7 @@ const PULLED_BYTES: usize = 64 << 10;
 
 /// Pulls of several clients at once, each on a thread and a connection of its own (Mercury, Figure
 /// 4). All block, so that they share the CPUs.
-fn clients_at_once(me: &Worker, options: Options, over: Over, clients: usize) -> Result<Vec<Metric>, BenchError> {
+fn clients_at_once(me: &Worker, options: Options, over: Over, clients: usize) -> Measured {
     let mut ends = Ends::new(me, over, Duration::ZERO)?;
     let connected = connect_all(&mut ends, clients)?;
     let count = options.operations_or(4000).div_ceil(clients as u64);
@@ -573,7 +524,7 @@ fn clients_at_once(me: &Worker, options: Options, over: Over, clients: usize) ->
             })?;
             Ok((count * clients as u64 * PULLED_BYTES as u64) as f64 / start.elapsed().as_secs_f64())
         })?;
-        Ok(vec![per_second])
+        Ok([per_second])
     })?;
-    Ok(taken.report(vec![taken.metric("bytes_per_s", "B/s", 0)]))
+    Ok(taken.rows([column("bytes_per_s", "B/s", 0)]))
 }

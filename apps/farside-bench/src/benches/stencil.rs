@@ -10,9 +10,9 @@
 //! accelerator, and no field is compared. Without spare processors, an exchange needs the
 //! processors that compute, so computation there cannot hide it.
 //!
-//! Metrics: `step_ns`, beside the same field swept by one thread, divided by the number of
+//! Metrics: `step_ns`, compared with the same field swept by one thread, divided by the number of
 //! processes; `compute_ns`, a step without any exchange, by all processes at once; `exchange_ns`,
-//! the time that a step spends sending and waiting, beside a copy of the rows by `memcpy`;
+//! the time that a step spends sending and waiting, compared with a copy of the rows by `memcpy`;
 //! `wait_ns`, the part of it spent waiting. With overlap there are also `wait_hidden`, the share of
 //! that waiting that overlap removes; `plain_ns`, a step without overlap; and `hidden`, the share
 //! of the cost of the exchange that overlap removes. `hidden` is computed from medians, and is
@@ -25,7 +25,7 @@
 
 mod grid;
 mod halo;
-mod simulated;
+pub(super) mod simulated;
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -36,11 +36,9 @@ use farside::{Worker, WorkerId};
 
 use self::grid::{Grid, Side, checksum, rows_of};
 use self::halo::{ExchangeKind, Halo, neighbors};
-use crate::case::{Case, RunOnce};
-use crate::fabric::Fabric;
-use crate::metric::Metric;
-use crate::stats::{Summary, median};
-use crate::{BenchError, Options, peers};
+use crate::kit::*;
+use crate::peers;
+use crate::stats::Summary;
 
 pub(crate) const ABOUT: &str =
     "Jacobi's iteration on a field whose rows processes share, with and without overlap (ACP)";
@@ -97,12 +95,15 @@ impl Shape {
     }
 }
 
-pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
-    let (shapes, has_peers) = match on {
-        Fabric::Shm => (&SHAPES[..], true),
-        Fabric::Ofi(_) => (&SHAPES[..3], false),
-        Fabric::Simulated(network) => return simulated::cases(*network),
-    };
+pub(crate) fn cases() -> Vec<Case> {
+    cases_of(&SHAPES, true)
+}
+
+pub(crate) fn over_ofi() -> Vec<Case> {
+    cases_of(&SHAPES[..3], false)
+}
+
+fn cases_of(shapes: &[Shape], has_peers: bool) -> Vec<Case> {
     let case = |(name, plan): (String, Plan)| {
         let around = move |options, run_once: RunOnce<'_>| match has_peers && plan.is_plain() {
             true => beside_mpi(plan, options, run_once),
@@ -146,7 +147,7 @@ fn each_plan(shapes: &[Shape]) -> impl Iterator<Item = (String, Plan)> {
 }
 
 /// Measures jobs of Farside and Open MPI's four ways in turns.
-fn beside_mpi(plan: Plan, options: Options, run_once: RunOnce<'_>) -> Result<Vec<Metric>, BenchError> {
+fn beside_mpi(plan: Plan, options: Options, run_once: RunOnce<'_>) -> Measured {
     let shape = plan.shape;
     let (own, of_peers) = peers::in_turns(options, run_once, |options| {
         let arguments = [shape.size as u64, shape.steps(options), options.runs() as u64, u64::from(plan.overlap)];
@@ -206,19 +207,19 @@ struct Taken {
 }
 
 /// Measures one job. Worker 0 returns the metrics.
-fn measure(me: &Worker, plan: Plan, options: Options) -> Result<Vec<Metric>, BenchError> {
+fn measure(me: &Worker, plan: Plan, options: Options) -> Measured {
     let Plan { shape, overlap, way, computing } = plan;
     let steps = shape.steps(options);
     let mut grid = Grid::new(shape.size, rows_of(shape.size, me.id().index(), me.worker_count() as usize));
     let mut halo = Halo::new(me, way, shape.size)?;
     let is_alone = me.id() == WorkerId::new(0) && computing == Computing::Here;
     let mut alone = if is_alone { Some(Grid::new(shape.size, 0..shape.size)) } else { None };
-    let mut samples = Samples::default();
+    let mut sum_of_field = 0;
     let step = |grid: &mut Grid, halo: Option<&mut Halo<'_>>, overlap| {
         step(me, grid, halo, overlap, steps, if computing == Computing::Here { sweep } else { sweep_elsewhere })
     };
     // The first run makes the connections and touches the memory.
-    for run in 0..=options.runs() {
+    let taken = warmed(options, |_| {
         me.barrier()?;
         let sequential = alone.as_mut().map(|grid| sweep_alone(grid, steps));
         me.barrier()?;
@@ -228,55 +229,26 @@ fn measure(me: &Worker, plan: Plan, options: Options) -> Result<Vec<Metric>, Ben
         let copies_ns = copies_ns(&mut grid, neighbors(me).iter().flatten().count());
         let sum = me.all_reduce(grid.sum(), u64::wrapping_add)?;
         if let Some(grid) = &alone {
-            samples.checksum = checksum(grid.sum());
-            compare(samples.checksum, checksum(sum))?;
+            sum_of_field = checksum(grid.sum());
+            compare(sum_of_field, checksum(sum))?;
         }
-        if run > 0 {
-            samples.step.push(taken.step_ns);
-            samples.sequential.extend(sequential.map(|ns| ns / f64::from(shape.processes)));
-            samples.compute.push(alone_ns);
-            samples.exchange.push(taken.exchange_ns);
-            samples.wait.push(taken.wait_ns);
-            samples.copies.push(copies_ns);
-            if overlap {
-                samples.plain.push(plain.step_ns);
-                samples.wait_hidden.push(1.0 - taken.wait_ns / plain.wait_ns);
-            }
-        }
-    }
+        let sequential_ns = sequential.map_or(0.0, |ns| ns / f64::from(shape.processes));
+        let wait_hidden = 1.0 - taken.wait_ns / plain.wait_ns;
+        let Taken { step_ns, exchange_ns, wait_ns } = taken;
+        Ok([step_ns, sequential_ns, alone_ns, exchange_ns, copies_ns, wait_ns, plain.step_ns, wait_hidden])
+    })?;
     halo.free()?;
-    Ok(samples.into_metrics())
-}
-
-#[derive(Debug, Default)]
-struct Samples {
-    step: Vec<f64>,
-    sequential: Vec<f64>,
-    compute: Vec<f64>,
-    exchange: Vec<f64>,
-    wait: Vec<f64>,
-    wait_hidden: Vec<f64>,
-    copies: Vec<f64>,
-    plain: Vec<f64>,
-    checksum: u64,
-}
-
-impl Samples {
-    fn into_metrics(self) -> Vec<Metric> {
-        let step = Metric::new(STEP, "ns", self.step);
-        let mut metrics = vec![
-            if self.sequential.is_empty() { step } else { step.against(SEQUENTIAL, self.sequential) },
-            Metric::new(COMPUTE, "ns", self.compute),
-            Metric::new("exchange_ns", "ns", self.exchange).against(COPIES, self.copies),
-            Metric::new("wait_ns", "ns", self.wait),
-            Metric::new(CHECKSUM, "1", vec![self.checksum as f64]),
-        ];
-        if !self.plain.is_empty() {
-            metrics.push(Metric::new(PLAIN, "ns", self.plain));
-            metrics.push(Metric::new("wait_hidden", "1", self.wait_hidden));
-        }
-        metrics
+    let mut metrics = taken.rows([
+        column(STEP, "ns", 0).against(SEQUENTIAL, 1).if_measured(is_alone),
+        column(COMPUTE, "ns", 2),
+        column("exchange_ns", "ns", 3).against(COPIES, 4),
+        column("wait_ns", "ns", 5),
+    ]);
+    metrics.push(Metric::new(CHECKSUM, "1", vec![sum_of_field as f64]));
+    if overlap {
+        metrics.extend(taken.rows([column(PLAIN, "ns", 6), column("wait_hidden", "1", 7)]));
     }
+    Ok(metrics)
 }
 
 /// Runs the sequential program and returns the nanoseconds of a step.

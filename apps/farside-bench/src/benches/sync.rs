@@ -1,5 +1,5 @@
-//! Several threads or workers on one object: combining beside a mutex, and locks of
-//! a job beside the calls that they consist of.
+//! Several threads or workers on one object: combining against a mutex, and locks of a job
+//! against the calls that they consist of.
 
 use std::hint::black_box;
 use std::sync::{Barrier, Mutex, PoisonError};
@@ -9,12 +9,7 @@ use std::time::Instant;
 use farside::{Worker, WorkerId};
 use farside_kit::sync::{Combining, LockManager};
 
-use crate::case::Case;
-use crate::fabric::Fabric;
-use crate::metric::Metric;
-use crate::stats::median;
-use crate::timing::{ALONE, time_batches};
-use crate::{BenchError, Options};
+use crate::kit::*;
 
 pub(crate) const ABOUT: &str = "several on one thing: combining, and locks of the job";
 
@@ -23,10 +18,7 @@ const OPERATIONS: u64 = 400_000;
 /// Locks of one run.
 const LOCKS: u64 = 20_000;
 
-pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
-    if *on != Fabric::Shm {
-        return Vec::new();
-    }
+pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for threads in [1, 2, 8] {
         cases.push(Case::here(format!("combining/{threads}t"), move |options| combining(threads, options)));
@@ -47,26 +39,20 @@ fn change(lines: &mut Lines) -> u64 {
     black_box(lines)[0]
 }
 
-fn combining(threads: u64, options: Options) -> Result<Vec<Metric>, BenchError> {
+fn combining(threads: u64, options: Options) -> Measured {
     let value = Combining::new([0; 64]);
     beside_a_mutex(threads, options, || value.run(change).map(drop).expect("no operation panics"))
 }
 
 /// Measures one operation under contention of all threads, in turns with the same under a mutex.
-fn beside_a_mutex(threads: u64, options: Options, operation: impl Fn() + Sync) -> Result<Vec<Metric>, BenchError> {
+fn beside_a_mutex(threads: u64, options: Options, operation: impl Fn() + Sync) -> Measured {
     let mutex = Mutex::new([0; 64]);
     let locked = || _ = change(&mut mutex.lock().unwrap_or_else(PoisonError::into_inner));
     let each = options.operations_or(OPERATIONS) / threads;
-    let (mut own, mut limit) = (Vec::new(), Vec::new());
     // The first run warms up.
-    for run in 0..=options.runs() {
-        let (of_mutex, of_own) = (time_threads(threads, each, &locked), time_threads(threads, each, &operation));
-        if run > 0 {
-            limit.push(of_mutex);
-            own.push(of_own);
-        }
-    }
-    Ok(vec![Metric::new("operation_ns", "ns", own).against("std mutex", limit)])
+    let taken =
+        warmed(options, |_| Ok([time_threads(threads, each, &locked), time_threads(threads, each, &operation)]))?;
+    Ok(taken.rows([column("operation_ns", "ns", 1).against("std mutex", 0)]))
 }
 
 /// Returns the nanoseconds of one operation of `threads` threads, each of which runs `each`: from
@@ -91,27 +77,21 @@ fn time_threads(threads: u64, each: u64, operation: &(impl Fn() + Sync)) -> f64 
 
 /// Measures the `active` workers taking and releasing a lock at worker 0, in turns with a round
 /// trip of a call.
-fn locks(me: &Worker, options: Options, active: fn(&Worker) -> bool) -> Result<Vec<Metric>, BenchError> {
+fn locks(me: &Worker, options: Options, active: fn(&Worker) -> bool) -> Measured {
     let manager = LockManager::new(me)?;
     let home = WorkerId::new(0);
     let lock = manager.named(me, "bench").at(me.process_of(home));
     let count = options.operations_or(LOCKS);
-    let mut own = [Vec::new(), Vec::new()];
-    for run in 0..=options.runs() {
-        let measure = |operation: &dyn Fn() -> farside::Result<()>| -> Result<Option<f64>, BenchError> {
+    let taken = warmed(options, |_| {
+        let measure = |operation: &dyn Fn() -> farside::Result<()>| -> Result<f64, BenchError> {
             me.barrier()?;
             let samples = if active(me) { time_batches(count, ALONE, operation)? } else { Vec::new() };
             me.barrier()?;
-            let of_all = me.gather(home, median(&samples))?;
-            Ok(of_all.map(|of_all| median(&of_all.into_iter().filter(|sample| *sample > 0.0).collect::<Vec<_>>())))
+            let of_all = me.gather(home, median(&samples))?.unwrap_or_default();
+            Ok(median(&of_all.into_iter().filter(|sample| *sample > 0.0).collect::<Vec<_>>()))
         };
         let call = measure(&|| me.call_return(home, 1_u64, |_, x| x)?.wait().map(drop))?;
-        let held = measure(&|| Ok(lock.lock().map(drop)?))?;
-        if let (Some(call), Some(held), true) = (call, held, run > 0) {
-            own[0].push(held);
-            own[1].push(call);
-        }
-    }
-    let [held, call] = own;
-    Ok(vec![Metric::new("lock_ns", "ns", held).against("call_return", call)])
+        Ok([call, measure(&|| Ok(lock.lock().map(drop)?))?])
+    })?;
+    Ok(taken.rows([column("lock_ns", "ns", 1).against("call_return", 0)]))
 }

@@ -1,5 +1,5 @@
 //! Puts between two processes: their rate, signalled by hand and by a transmitter (Seriema, Figure
-//! 2), beside the layer below: libfabric's own puts, or plain copies.
+//! 2), compared with the layer below: libfabric's own puts, or plain copies.
 //!
 //! Each put under way has memory of its own. The puts carry their numbers, and the number of the
 //! last one is checked.
@@ -8,7 +8,7 @@ mod below;
 mod ends;
 mod seam;
 mod signalled;
-mod simulated;
+pub(super) mod simulated;
 
 use farside::Worker;
 
@@ -16,13 +16,8 @@ use self::below::Copies;
 use self::seam::Seam;
 use self::signalled::{Auto, Manual};
 use super::size_name;
-use crate::case::Case;
-use crate::fabric::{Fabric, OfiFabric};
-use crate::limits::Yardstick;
-use crate::limits::libfabric::{Libfabric, PutStream, Puts};
-use crate::metric::Metric;
-use crate::turns::{in_turns, once};
-use crate::{BenchError, Options};
+use crate::kit::*;
+use crate::limits::libfabric::{Libfabric, Puts, Traffic, TrafficKind};
 
 pub(crate) const ABOUT: &str = "puts between two processes, signalled by hand and by a transmitter (Seriema, Figure 2)";
 
@@ -46,15 +41,7 @@ const COPIES: &str = "copies";
 const MANUAL: &str = "manual signalling";
 const METRIC: &str = "msgs_per_s";
 
-pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
-    match on {
-        Fabric::Shm => cases_on_shm(),
-        Fabric::Ofi(fabric) => cases_over_ofi(fabric),
-        Fabric::Simulated(network) => simulated::cases(*network),
-    }
-}
-
-fn cases_on_shm() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for bytes in SIZES {
         let puts = move |options: Options| Puts {
@@ -77,7 +64,7 @@ fn cases_on_shm() -> Vec<Case> {
     cases
 }
 
-fn cases_over_ofi(fabric: &OfiFabric) -> Vec<Case> {
+pub(crate) fn over_ofi(fabric: &OfiFabric) -> Vec<Case> {
     let mut cases = Vec::new();
     for bytes in SIZES {
         let count = move |options: Options| options.operations_or((BYTES / bytes as u64).min(COUNT_MAX));
@@ -118,33 +105,21 @@ fn cases_over_ofi(fabric: &OfiFabric) -> Vec<Case> {
 }
 
 /// Returns a stream of libfabric's own puts.
-fn libfabric(me: &Worker, fabric: &OfiFabric, puts: Puts) -> Result<PutStream, BenchError> {
+fn libfabric(me: &Worker, fabric: &OfiFabric, puts: Puts) -> Result<Traffic, BenchError> {
     let libfabric = Libfabric::new(me, fabric, puts.area_bytes())?;
-    Ok(PutStream { libfabric, puts, bytes_of_each: puts.bytes, name: NAME.into() })
+    Ok(Traffic { libfabric, kind: TrafficKind::Puts(puts), factor: 1.0, name: NAME.into() })
 }
 
 /// Measures a stream alone.
-fn alone(me: &Worker, options: Options, mut stream: impl Yardstick) -> Result<Vec<Metric>, BenchError> {
-    let mut rates = Vec::new();
-    for run in 0..=options.runs() {
-        let rate = once(me, &mut stream)?;
-        // The first run makes the connection and touches the memory.
-        if run > 0 {
-            rates.push(rate);
-        }
-    }
+fn alone(me: &Worker, options: Options, mut stream: impl Yardstick) -> Measured {
+    // The first run makes the connection and touches the memory.
+    let taken = warmed(options, |_| Ok([once(me, &mut stream)?]))?;
     me.barrier()?;
-    Ok(vec![Metric::new(METRIC, "1/s", rates)])
+    Ok(taken.rows([column(METRIC, "1/s", 0)]))
 }
 
 /// Measures a stream and its limit in turns.
-fn beside(
-    me: &Worker,
-    options: Options,
-    mut stream: impl Yardstick,
-    mut limit: impl Yardstick,
-) -> Result<Vec<Metric>, BenchError> {
-    let taken = in_turns(me, options, |_| Ok(vec![once(me, &mut limit)?, once(me, &mut stream)?]))?;
-    let rates = taken.metric(METRIC, "1/s", 1).against(limit.name(), taken.samples_of(0));
-    Ok(taken.report(vec![rates]))
+fn beside(me: &Worker, options: Options, mut stream: impl Yardstick, mut limit: impl Yardstick) -> Measured {
+    let taken = in_turns(me, options, |_| Ok([once(me, &mut limit)?, once(me, &mut stream)?]))?;
+    Ok(taken.rows([column(METRIC, "1/s", 1).against(limit.name(), 0)]))
 }

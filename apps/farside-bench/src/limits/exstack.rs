@@ -50,7 +50,7 @@ impl Exstack {
     /// Collective.
     ///
     /// # Errors
-    /// Those of [`Shared::new`].
+    /// The errors of [`Shared::table`]: collectives, memory, or a process that may not open it.
     pub(crate) fn new(me: &Worker, operations: u32, words: u32) -> Result<Self, BenchError> {
         let (own, workers) = (me.id().index(), me.worker_count() as usize);
         let memory = Shared::new(me, memory_bytes(workers))?;

@@ -35,7 +35,7 @@ impl<const WORDS: usize> Yardstick for IndirectCalls<WORDS> {
         "indirect calls"
     }
 
-    fn lead(&mut self) -> Result<f64, BenchError> {
+    fn measure(&mut self) -> Result<f64, BenchError> {
         let mut number = self.number;
         let blocks_per_s = self.stream.send(self.blocks, |_, block| {
             let mut sum = 0_u64;
@@ -52,7 +52,7 @@ impl<const WORDS: usize> Yardstick for IndirectCalls<WORDS> {
         Ok(blocks_per_s * Self::RECORDS as f64)
     }
 
-    fn follow(&mut self) -> Result<(), BenchError> {
+    fn answer(&mut self) -> Result<(), BenchError> {
         // The compiler must not know which function is called.
         let functions: [Function<WORDS>; 1] = black_box([add_up::<WORDS>]);
         self.stream.receive(self.blocks, |block| {

@@ -209,73 +209,53 @@ pub(crate) fn exchange<T: Wire + Clone>(me: &Worker, own: T) -> Result<Vec<T>, B
     Ok(all)
 }
 
-/// A stream of messages, as a limit for the things that they could carry.
+/// Traffic of libfabric's own, as a limit.
 #[derive(Debug)]
-pub(crate) struct MessageStream {
+pub(crate) struct Traffic {
     pub(crate) libfabric: Libfabric,
-    /// The size of a message, and the number of messages.
-    pub(crate) message_bytes: usize,
-    pub(crate) count: u64,
-    /// The number of things that a message carries.
-    pub(crate) things: f64,
+    pub(crate) kind: TrafficKind,
+    /// The things that a message carries, or the share of a round trip that is the limit.
+    pub(crate) factor: f64,
     pub(crate) name: String,
 }
 
-impl Yardstick for MessageStream {
+/// The kind of the traffic.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum TrafficKind {
+    /// Round trips, in nanoseconds.
+    Trips(u64),
+    /// A stream of messages of a size, by their number a second.
+    Messages { bytes: usize, count: u64 },
+    /// A stream of puts, by their number a second.
+    Puts(Puts),
+}
+
+impl Traffic {
+    /// Round trips of messages, of which this share is the limit.
+    pub(crate) fn round_trips(libfabric: Libfabric, trips: u64, share: f64, name: &str) -> Self {
+        Self { libfabric, kind: TrafficKind::Trips(trips), factor: share, name: name.into() }
+    }
+}
+
+impl Yardstick for Traffic {
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn lead(&mut self) -> Result<f64, BenchError> {
-        Ok(self.libfabric.stream(self.message_bytes, self.count)? * self.things)
+    fn measure(&mut self) -> Result<f64, BenchError> {
+        let measured = match self.kind {
+            TrafficKind::Trips(trips) => median(&self.libfabric.ask(trips)?),
+            TrafficKind::Messages { bytes, count } => self.libfabric.stream(bytes, count)?,
+            TrafficKind::Puts(puts) => self.libfabric.put(puts)?,
+        };
+        Ok(self.factor * measured)
     }
 
-    fn follow(&mut self) -> Result<(), BenchError> {
-        self.libfabric.drain(self.count)
-    }
-}
-
-/// The round trip of a message, as a limit.
-#[derive(Debug)]
-pub(crate) struct RoundTrip {
-    pub(crate) libfabric: Libfabric,
-    pub(crate) trips: u64,
-}
-
-impl Yardstick for RoundTrip {
-    fn name(&self) -> &str {
-        "libfabric ping-pong x2"
-    }
-
-    fn lead(&mut self) -> Result<f64, BenchError> {
-        Ok(median(&self.libfabric.ask(self.trips)?))
-    }
-
-    fn follow(&mut self) -> Result<(), BenchError> {
-        self.libfabric.answer(self.trips)
-    }
-}
-
-/// A stream of puts, as a limit for other things that it could carry.
-#[derive(Debug)]
-pub(crate) struct PutStream {
-    pub(crate) libfabric: Libfabric,
-    pub(crate) puts: Puts,
-    /// Bytes of each thing carried.
-    pub(crate) bytes_of_each: usize,
-    pub(crate) name: String,
-}
-
-impl Yardstick for PutStream {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn lead(&mut self) -> Result<f64, BenchError> {
-        Ok(self.libfabric.put(self.puts)? * self.puts.bytes as f64 / self.bytes_of_each as f64)
-    }
-
-    fn follow(&mut self) -> Result<(), BenchError> {
-        self.libfabric.attend()
+    fn answer(&mut self) -> Result<(), BenchError> {
+        match self.kind {
+            TrafficKind::Trips(trips) => self.libfabric.answer(trips),
+            TrafficKind::Messages { count, .. } => self.libfabric.drain(count),
+            TrafficKind::Puts(_) => self.libfabric.attend(),
+        }
     }
 }

@@ -3,6 +3,8 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use farside::Worker;
+
 use super::Yardstick;
 use crate::BenchError;
 use crate::shared::{Patience, Shared, WORD_DISTANCE};
@@ -15,31 +17,35 @@ pub(crate) const TWO_LINES: &str = "two-line ping-pong";
 /// A pair of workers and the lines between them. Both sides create one, on the same memory and at
 /// the same place.
 #[derive(Debug)]
-pub(crate) struct PingPong<'m> {
-    request: &'m AtomicU64,
-    response: &'m AtomicU64,
-    single: &'m AtomicU64,
+pub(crate) struct PingPong {
+    memory: Shared,
+    pair: usize,
     patience: Patience,
     /// Number of round trips so far. Both sides count alike, so that no word is used twice.
     trips: Cell<u64>,
     single_trips: Cell<u64>,
 }
 
-impl<'m> PingPong<'m> {
+impl PingPong {
     /// Bytes of memory for one pair.
     pub(crate) const BYTES: usize = 3 * WORD_DISTANCE;
 
     /// The lines of pair number `pair`, which this worker is one side of.
-    pub(crate) fn new(memory: &'m Shared, pair: usize, patience: Patience) -> Self {
-        let word = |index: usize| memory.word(pair * Self::BYTES + index * WORD_DISTANCE);
-        Self {
-            request: word(0),
-            response: word(1),
-            single: word(2),
-            patience,
-            trips: Cell::new(0),
-            single_trips: Cell::new(0),
-        }
+    pub(crate) fn new(memory: &Shared, pair: usize, patience: Patience) -> Self {
+        Self { memory: memory.clone(), pair, patience, trips: Cell::new(0), single_trips: Cell::new(0) }
+    }
+
+    /// The lines between the workers 0 and 1. Collective.
+    ///
+    /// # Errors
+    /// The errors of [`Shared::new`].
+    pub(crate) fn of_two(me: &Worker) -> Result<Self, BenchError> {
+        Ok(Self::new(&Shared::new(me, Self::BYTES)?, 0, Patience::new(2)))
+    }
+
+    /// The words of the request, the response, and both on one line.
+    fn words(&self) -> [&AtomicU64; 3] {
+        [0, 1, 2].map(|index| self.memory.word(self.pair * Self::BYTES + index * WORD_DISTANCE))
     }
 
     /// Sends a word on one line and waits for it on another, `trips` times. Returns the time of a
@@ -48,12 +54,13 @@ impl<'m> PingPong<'m> {
     /// # Errors
     /// [`BenchError::NoAnswer`].
     pub(crate) fn ask(&self, trips: u64, batch: u64) -> Result<Vec<f64>, BenchError> {
+        let [request, response, _] = self.words();
         let mut at = self.trips.replace(self.trips.get() + trips);
         time_batches(trips, batch, || {
             at += 1;
             // SYNC: pairs with the acquire loads in `answer`.
-            self.request.store(at, Ordering::Release);
-            self.patience.wait_until(|| self.response.load(Ordering::Acquire) == at)
+            request.store(at, Ordering::Release);
+            self.patience.wait_until(|| response.load(Ordering::Acquire) == at)
         })
     }
 
@@ -62,11 +69,12 @@ impl<'m> PingPong<'m> {
     /// # Errors
     /// [`BenchError::NoAnswer`].
     pub(crate) fn answer(&self, trips: u64) -> Result<(), BenchError> {
+        let [request, response, _] = self.words();
         let first = self.trips.replace(self.trips.get() + trips) + 1;
         (first..first + trips).try_for_each(|at| {
-            self.patience.wait_until(|| self.request.load(Ordering::Acquire) == at)?;
+            self.patience.wait_until(|| request.load(Ordering::Acquire) == at)?;
             // SYNC: pairs with the acquire loads in `ask`.
-            self.response.store(at, Ordering::Release);
+            response.store(at, Ordering::Release);
             Ok(())
         })
     }
@@ -77,12 +85,13 @@ impl<'m> PingPong<'m> {
     /// # Errors
     /// [`BenchError::NoAnswer`].
     pub(crate) fn ask_on_one_line(&self, trips: u64) -> Result<Vec<f64>, BenchError> {
+        let [.., single] = self.words();
         let mut at = 2 * self.single_trips.replace(self.single_trips.get() + trips);
         time_batches(trips, TOGETHER, || {
             // The asking side writes odd values, the answering side even ones.
-            self.single.store(at + 1, Ordering::Release);
+            single.store(at + 1, Ordering::Release);
             at += 2;
-            self.patience.wait_until(|| self.single.load(Ordering::Acquire) == at)
+            self.patience.wait_until(|| single.load(Ordering::Acquire) == at)
         })
     }
 
@@ -91,10 +100,11 @@ impl<'m> PingPong<'m> {
     /// # Errors
     /// [`BenchError::NoAnswer`].
     pub(crate) fn answer_on_one_line(&self, trips: u64) -> Result<(), BenchError> {
+        let [.., single] = self.words();
         let first = self.single_trips.replace(self.single_trips.get() + trips);
         (first..first + trips).try_for_each(|trip| {
-            self.patience.wait_until(|| self.single.load(Ordering::Acquire) == 2 * trip + 1)?;
-            self.single.store(2 * trip + 2, Ordering::Release);
+            self.patience.wait_until(|| single.load(Ordering::Acquire) == 2 * trip + 1)?;
+            single.store(2 * trip + 2, Ordering::Release);
             Ok(())
         })
     }
@@ -102,22 +112,43 @@ impl<'m> PingPong<'m> {
 
 /// Round trips of a word on two lines, in nanoseconds.
 #[derive(Debug)]
-pub(crate) struct TwoLines<'m> {
-    pub(crate) ping_pong: PingPong<'m>,
+pub(crate) struct TwoLines {
+    pub(crate) ping_pong: PingPong,
     pub(crate) trips: u64,
 }
 
-impl Yardstick for TwoLines<'_> {
+impl Yardstick for TwoLines {
     fn name(&self) -> &str {
         TWO_LINES
     }
 
-    fn lead(&mut self) -> Result<f64, BenchError> {
+    fn measure(&mut self) -> Result<f64, BenchError> {
         Ok(median(&self.ping_pong.ask(self.trips, TOGETHER)?))
     }
 
-    fn follow(&mut self) -> Result<(), BenchError> {
+    fn answer(&mut self) -> Result<(), BenchError> {
         self.ping_pong.answer(self.trips)
+    }
+}
+
+/// Round trips of a word on one line, in nanoseconds.
+#[derive(Debug)]
+pub(crate) struct OneLine<'p> {
+    pub(crate) ping_pong: &'p PingPong,
+    pub(crate) trips: u64,
+}
+
+impl Yardstick for OneLine<'_> {
+    fn name(&self) -> &str {
+        "one-line ping-pong"
+    }
+
+    fn measure(&mut self) -> Result<f64, BenchError> {
+        Ok(median(&self.ping_pong.ask_on_one_line(self.trips)?))
+    }
+
+    fn answer(&mut self) -> Result<(), BenchError> {
+        self.ping_pong.answer_on_one_line(self.trips)
     }
 }
 

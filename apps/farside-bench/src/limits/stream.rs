@@ -149,11 +149,11 @@ impl Yardstick for RawStream {
         "raw stream"
     }
 
-    fn lead(&mut self) -> Result<f64, BenchError> {
+    fn measure(&mut self) -> Result<f64, BenchError> {
         Ok(self.stream.send(self.blocks, stamp)? * BLOCK_BYTES as f64 / self.bytes_of_each as f64)
     }
 
-    fn follow(&mut self) -> Result<(), BenchError> {
+    fn answer(&mut self) -> Result<(), BenchError> {
         self.stream.receive(self.blocks, sum_of)
     }
 }

@@ -164,7 +164,7 @@ impl Yardstick for RoundTrips {
         self.name
     }
 
-    fn lead(&mut self) -> Result<f64, BenchError> {
+    fn measure(&mut self) -> Result<f64, BenchError> {
         let line = &mut self.line;
         let batches = time_batches(self.trips, TOGETHER, || {
             line.send()?;
@@ -173,7 +173,7 @@ impl Yardstick for RoundTrips {
         Ok(median(&batches))
     }
 
-    fn follow(&mut self) -> Result<(), BenchError> {
+    fn answer(&mut self) -> Result<(), BenchError> {
         for _ in 0..self.trips {
             self.line.receive()?;
             self.line.send()?;

@@ -77,7 +77,7 @@ pub(super) fn groups<'r>(rows: &Predicted<'r>) -> BTreeMap<String, Vec<Series<'r
     }
     let mut groups: BTreeMap<String, Vec<Series<'r>>> = BTreeMap::new();
     for series in series.into_values() {
-        // What costs nothing anywhere would only keep the axis from being logarithmic.
+        // A series of zeros would only keep the axis from being logarithmic.
         if series.points.values().all(|(row, _)| row.value == 0.0) {
             continue;
         }

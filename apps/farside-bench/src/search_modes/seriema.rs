@@ -50,7 +50,7 @@ pub(crate) struct Found {
     pub(crate) figures: Figures,
 }
 
-/// What the workers did. Worker 0 has the sum.
+/// The work of the workers. Worker 0 has the sum.
 #[derive(Clone, Copy, Debug, Default, Wire)]
 pub(crate) struct Figures {
     pub(crate) rollouts: u64,
@@ -202,7 +202,7 @@ impl<'w> Seriema<'w> {
     }
 }
 
-/// What a worker needs to work on a search.
+/// The state of a worker within a search.
 struct Turn<'a, 'w> {
     search: Seriema<'w>,
     tree: &'a Tree,

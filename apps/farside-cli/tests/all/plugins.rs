@@ -22,13 +22,13 @@ const PROGRAMS: [(&str, &str, &str); 5] = [
 struct Apart(PathBuf);
 
 impl Apart {
-    /// Links the command into a new folder, with a shell beside it under each of these names.
-    fn new(test: &str, beside: &[&str]) -> Self {
+    /// Links the command into a new folder, with a shell next to it under each of these names.
+    fn new(test: &str, programs: &[&str]) -> Self {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("the folder can be made");
         let apart = Self(folder);
         std::fs::hard_link(env!("CARGO_BIN_EXE_farside"), apart.command()).expect("both are in the target folder");
-        for name in beside {
+        for name in programs {
             symlink("/bin/sh", apart.0.join(name)).expect("the folder is empty");
         }
         apart

@@ -148,7 +148,8 @@ impl<'w> OnJob<'w> {
     /// other collectives.
     ///
     /// # Errors
-    /// Those of [`PerWorker::new`].
+    /// The errors of a barrier; [`farside::Error::TooLarge`] if the worker has 4,194,304 values of
+    /// its own already.
     pub fn new(me: &'w Worker) -> farside::Result<Self> {
         let visits = (INHERIT_VISITS_SHARED / me.worker_count()).min(INHERIT_VISITS_MAX);
         let settings = Settings {

@@ -202,7 +202,7 @@ fn proven_moves_are_not_chosen_again() {
                 3 => tree.backup(selected.step, Sample::proven(Outcome::Won(to_move.opponent()), SIMULATIONS)),
                 _ => tree.backup(selected.step, Sample::estimated(Points::draws(other))),
             };
-            // The draw is in hand now: no less is told to those above.
+            // The draw is in hand now: the nodes above receive no less.
             assert!(round < 9 || up == Sample::estimated(Points::draws(SIMULATIONS)), "{up:?}");
         }
         assert!(tree.edges(root).filter(|edge| edge.proof.is_some()).all(|edge| edge.visits == 1));

@@ -1,4 +1,4 @@
-//! A process of a check: a thread with an endpoint of the fabric, and a service thread beside it.
+//! A process of a check: a thread with an endpoint of the fabric, and a service thread.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -103,7 +103,7 @@ impl Process {
         self.seat.meet();
     }
 
-    /// Shares a key with all processes, beside the fabric, and returns the keys of all.
+    /// Shares a key with all processes outside of the fabric, and returns the keys of all.
     pub(crate) fn share_key(&self, key: RemoteKey) -> Vec<RemoteKey> {
         let keys = || self.seat.shared.keys.lock().unwrap_or_else(PoisonError::into_inner);
         keys()[self.id().index()] = Some(key);

@@ -1,4 +1,4 @@
-//! What workers say of themselves: what they wait for and for whom, how long, and their events.
+//! The activity of workers: the cause and the length of their waits, and their events.
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
@@ -39,7 +39,7 @@ fn a_wait_has_a_place_and_a_cause(me: &Worker) -> Result<()> {
             (at_call, at_barrier)
         });
         let result = me.call_with_reply(other, go, |there, go, reply: farside::Reply<()>| {
-            // It keeps its caller waiting until it is told to go on.
+            // It keeps its caller waiting until the test lets it go on.
             let pending = there.call_return(WorkerId::FIRST, (), |_, ()| ()).unwrap();
             pending.then(move |there, _| answer_when_set(there, go, reply));
         })?;

@@ -12,7 +12,7 @@ use farside_testbed::limit;
 
 use crate::support::{failure, spread, take_notes, verdict, within_time, write_note};
 
-/// What a member passes: texts, whose concatenation is associative and not commutative.
+/// The contribution of a member: texts, whose concatenation is associative and not commutative.
 fn text(worker: WorkerId) -> String {
     format!("{} ", worker.number())
 }
@@ -187,8 +187,8 @@ const ON_SLICES: [OnSlice; 9] = [
     |team, me, values| team.exclusive_scan_slice(me, values, |a, b| a + b),
 ];
 
-/// One worker passes a longer slice, or calls another collective. All are told, and those of other
-/// teams are not disturbed.
+/// One worker passes a longer slice, or calls another collective. All members get the
+/// error, and other teams are not disturbed.
 #[test]
 fn unequal_arguments_are_an_error_on_all_members() {
     for odd in [0, 1, 4] {
@@ -242,8 +242,8 @@ fn a_collective_inside_another_one_is_an_error_on_all_workers() {
 }
 
 /// One of several workers begins another collective inside a reduction, and the others wait for it.
-/// All are told, and none waits until its deadline: whatever some of them have begun meanwhile,
-/// also if it is the same collective as the inner one.
+/// All members get the error, and none waits until its deadline: whatever some of them have begun
+/// meanwhile, also if it is the same collective as the inner one.
 #[test]
 fn a_collective_inside_another_one_does_not_keep_others_waiting() {
     for case in 0..3 {
@@ -318,8 +318,8 @@ fn workers_that_wait_for_each_other_notice_it() {
     }
 }
 
-/// Collectives that carry no values of the program are told apart, too: by their kind, and by the
-/// type that they make something of.
+/// Collectives that carry no values of the program are distinguished, too: by their kind, and by
+/// the type that they make something of.
 #[test]
 fn collectives_without_values_are_told_apart() {
     type Act = fn(&Worker) -> Result<()>;

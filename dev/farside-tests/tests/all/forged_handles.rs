@@ -24,7 +24,7 @@ const ADDRESSED_SLOTS: u32 = 8192;
 const GENERATIONS: u32 = 16;
 /// The bit of a generation that says that a region is internal.
 const INTERNAL: u32 = 1 << 31;
-/// What the messages in pipes consist of. A forged handle may have it as its stamp.
+/// The words of the messages in pipes. A forged handle may have it as its stamp.
 const CANARY: u64 = 0x5afe_5afe_5afe_5afe;
 const MESSAGE_BYTES: usize = 4096;
 const MESSAGES: usize = 3;

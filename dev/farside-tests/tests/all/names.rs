@@ -22,7 +22,7 @@ fn this_program() -> PathBuf {
     std::env::current_exe().unwrap()
 }
 
-/// Returns the path of an example of this package, which lies beside the folder of test programs.
+/// Returns the path of an example of this package, which lies next to the folder of test programs.
 fn example(name: &str) -> PathBuf {
     let this = this_program();
     let target = this.parent().and_then(Path::parent).expect("test binaries are in a folder of the target folder");

@@ -15,7 +15,7 @@ enum Phase {
     Search,
 }
 
-/// What one worker does. It returns whether it got a value from the other one.
+/// The act of one worker, which returns true if it got a value from the other one.
 type Act = fn(&Worker) -> Result<bool>;
 
 const ROOT: WorkerId = WorkerId::new(0);

@@ -122,7 +122,7 @@ fn values_come_and_go() {
     .unwrap();
 }
 
-/// What names the slot of a value in its handle, for values made in turn.
+/// Returns the slot of a value from its handle, for values made in turn.
 fn slot(handle: &impl Wire) -> u32 {
     let bytes = farside::wire::encode(handle, Vec::new());
     u32::from_le_bytes(bytes.try_into().unwrap()) % (1 << 22)

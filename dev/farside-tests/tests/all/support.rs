@@ -84,7 +84,7 @@ pub(crate) fn write_note(test: &str, author: u32, text: &str) {
 
 /// Leaves a note for the processes of a launcher's job.
 pub(crate) fn write_note_of(launcher: u32, test: &str, author: u32, text: &str) {
-    // Written beside, so that the note is whole once it is there.
+    // Written under another name, so that the note is whole once it is there.
     let (path, draft) = (note_path(launcher, test, author), note_path(launcher, &format!("draft-{test}"), author));
     std::fs::write(&draft, text).unwrap();
     std::fs::rename(draft, path).unwrap();

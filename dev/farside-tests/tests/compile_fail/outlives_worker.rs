@@ -1,4 +1,4 @@
-//! What waits for something does so by its worker.
+//! A wait needs its worker.
 
 use farside::prelude::*;
 

@@ -1,4 +1,4 @@
-//! What Mercury's own tests check: over each path, with each way to wait, and with the server in
+//! The checks of Mercury's own tests: over each path, with each way to wait, and with the server in
 //! this process or in another. Deaths are in `farside-rpc`: `processes.rs`, `adverse.rs` and
 //! `kills.rs`.
 
@@ -164,7 +164,7 @@ impl Drop for Counted {
 /// Offsets and lengths of parts of a memory.
 type Parts = Vec<(u64, u64)>;
 
-/// What the server serves. No handler blocks: a server in turns has one thread.
+/// The services of the server. No handler blocks: a server in turns has one thread.
 fn service(builder: Builder) -> Builder {
     let [sent, begun, ended] = [(); 3].map(|()| Arc::new(AtomicU64::new(0)));
     let counters = [sent.clone(), begun.clone(), ended.clone()];
@@ -275,7 +275,7 @@ fn with_this_process(address: &str, waiting: Waiting, test: impl FnOnce(&str)) {
 
 type Case = (&'static str, fn(&Caller<'_>));
 
-/// What one thread can do, also in a simulation.
+/// The cases that one thread can run, also in a simulation.
 const CASES: &[Case] = &[
     ("nothing there and back", |caller| assert_eq!(caller.call::<(), (), Never>("null", &()), Ok(()))),
     ("a result", |caller| (0..20).for_each(|number| caller.echo(number))),
@@ -345,7 +345,7 @@ const CASES: &[Case] = &[
     }),
 ];
 
-/// What takes threads.
+/// The cases that take threads.
 const THREADED: &[Case] = &[
     ("threads that call", |caller| {
         std::thread::scope(|threads| {

@@ -15,7 +15,7 @@ use tokio::time::{interval, timeout};
 use crate::cases::{Running, runtime};
 
 const TOKEN: (&str, &str) = ("tester", "a secret of the tests");
-/// What may wake the handlers of `never`. A handler that nothing can wake is answered for.
+/// The wakers of the handlers of `never`. A handler without a waker would be answered for.
 static WAKERS: Mutex<Vec<Waker>> = Mutex::new(Vec::new());
 
 fn serve(address: &str) -> Server {
@@ -82,7 +82,8 @@ fn a_runtime_of_one_thread_does_everything() {
             // A function that panics in the task harms no other call.
             add.start(&1).unwrap().then(|_| panic!("as the test wants"));
             assert_eq!(add.start(&2).unwrap().await, Ok(3));
-            // A deadline that passes while nothing arrives is noticed, also beside a later one.
+            // A deadline that passes while nothing arrives is noticed, also if there is a later
+            // one.
             let patient = never(&client).start(&()).unwrap();
             let hasty = never(&client.deadline(Duration::from_millis(50)));
             for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! What is still allowed, and how often. The numbers may only fall.
+//! The breaches that are still allowed, and how often. The numbers may only fall.
 
 use std::collections::BTreeMap;
 use std::fs;

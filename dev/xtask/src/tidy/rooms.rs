@@ -35,8 +35,8 @@ const ROOMS: &str = "
     farside-rpc-cli: error json < server < call
     farside-kv-cli: error progress < bench serve
     farside-inspect-cli: error < inspect search < jobs top
-    farside-bench: error < fabric metric options resident search_modes sequential < results stats \
-        < launches row shared timing < case limits table < name plot turns < peers < matrix < benches
+    farside-bench: error < fabric metric options random resident search_modes sequential < results stats \
+        < launches row shared timing < case limits table < name plot turns < kit peers < matrix < benches
     farside-testbed: failure holdings left_out patience < command running < browser netns
     farside-conformance: harness < atomics ends messages operations queues regions user_memory waiting
     xtask: steps < programs < beds < tidy < book lines < runner < groups < testing < arguments

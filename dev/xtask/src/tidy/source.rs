@@ -27,7 +27,7 @@ pub(crate) struct Source {
     pub(crate) words: Vec<Word>,
 }
 
-/// What a file or a line is part of.
+/// The purpose of a file or a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Code,
@@ -50,7 +50,7 @@ pub(crate) struct Word {
 }
 
 impl Source {
-    /// What a word is part of.
+    /// The purpose of a word.
     pub(super) fn kind_of(&self, word: &Word) -> Kind {
         let is_test = word.is_test || TEST_CRATES.iter().any(|folder| self.path.starts_with(folder));
         if self.kind == Kind::Code && is_test { Kind::Test } else { self.kind }
@@ -100,7 +100,7 @@ pub(super) fn split(folder: &Path, files: Vec<(PathBuf, String)>) -> Result<Vec<
     Ok(sources)
 }
 
-/// What a file is part of, and its module. The path begins at the folder of its crate.
+/// The purpose of a file, and its module. The path begins at the folder of its crate.
 fn kind_and_module(path: &Path) -> (Kind, Vec<String>) {
     let mut module: Vec<_> = path.with_extension("").iter().map(|part| part.to_string_lossy().into_owned()).collect();
     let kind = match module.first().map(String::as_str) {
@@ -137,7 +137,7 @@ struct TestItems {
     found: Vec<bool>,
     /// Where they begin and end.
     ranges: Vec<(LineColumn, LineColumn)>,
-    /// Those that are modules with a file of their own.
+    /// Modules with a file of their own.
     modules: Vec<String>,
 }
 

@@ -33,7 +33,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 const TOGETHER: u64 = 32;
 /// The looks for an answer after which the client looks for its server.
 const LOOKS: u64 = 1 << 22;
-/// What a child says when it is ready.
+/// The line of a child that is ready.
 const READY: &str = "ready";
 
 fn main() -> Result<()> {
@@ -104,7 +104,7 @@ fn print(peer: &str, mut batches: Vec<f64>) {
     println!("{peer} rtt_ns ns {}", batches[batches.len() / 2]);
 }
 
-/// What iceoryx2 calls by this name, which it would leave behind.
+/// The files of iceoryx2 with this name, which it would leave behind.
 struct Traces(String);
 
 impl Traces {

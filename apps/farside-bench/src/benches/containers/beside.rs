@@ -1,15 +1,11 @@
-//! Cases that measure an operation of a container beside another one, in the same turns.
+//! Cases that measure an operation of a container against another one, in the same turns.
 
 use farside::Worker;
 
 use super::{MACHINES, MAPPED, Operation, PROCESSES, REMOTE, simulate_one, time};
-use crate::case::Case;
-use crate::fabric::Fabric;
-use crate::metric::Metric;
-use crate::turns::in_turns;
-use crate::{BenchError, Options};
+use crate::kit::*;
 
-/// An operation, and the one beside which it is measured.
+/// An operation, and the one that it is compared with.
 #[derive(Clone, Copy)]
 pub(in super::super) struct Beside<A, B> {
     pub(in super::super) operation: A,
@@ -51,17 +47,16 @@ fn measure<A: Operation, B: Operation>(
     pair: Beside<A, B>,
     size: usize,
     is_mapped: bool,
-) -> Result<Vec<Metric>, BenchError> {
+) -> Measured {
     let size = options.local_size_or(size);
     let one_by_one = if is_mapped { MAPPED } else { REMOTE };
     let count = |by_default| options.operations_or(by_default).min(size as u64 / 2);
     let mut one = Timed::new(me, pair.operation, size, count(pair.operation.count(one_by_one)))?;
     let mut other = Timed::new(me, pair.other, size, count(pair.other.count(one_by_one)))?;
-    let taken = in_turns(me, options, |_| Ok(vec![one.run(me)?, other.run(me)?]))?;
+    let taken = in_turns(me, options, |_| Ok([one.run(me)?, other.run(me)?]))?;
     one.end(me)?;
     other.end(me)?;
-    let metric = taken.metric("ns", "ns", 0).against(pair.other_name, taken.samples_of(1));
-    Ok(taken.report(vec![metric]))
+    Ok(taken.rows([column("ns", "ns", 0).against(pair.other_name, 1)]))
 }
 
 /// An operation with its container.

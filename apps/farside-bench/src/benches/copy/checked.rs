@@ -5,24 +5,20 @@ use std::hint::black_box;
 use farside::{GlobalPtr, MakeArrays, MoveMemory, Order, ProcessId, Ways, Worker, WorkerId};
 
 use super::over_ofi::Participants;
-use crate::case::Case;
-use crate::metric::Metric;
-use crate::stats::median;
-use crate::timing::{ALONE, TOGETHER, time_batches};
-use crate::{BenchError, Options};
+use crate::kit::*;
 
 /// Operations of one run by default. Checked ones take a hundred microseconds.
 const COUNT: u64 = 2_000;
 /// Operations that are timed together. Unchecked ones are shorter than a read of the clock.
 const BATCH: u64 = TOGETHER;
 
-/// The case in a checked job, beside an unchecked one.
+/// The case in a checked job, compared with an unchecked one.
 pub(super) fn case() -> Case {
     Case::checked_job("checked", 2, measure)
 }
 
 /// Measures puts of a word, a started put, and a call with a result, by worker 0. Collective.
-pub(super) fn measure(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
+pub(super) fn measure(me: &Worker, options: Options) -> Measured {
     let values = me.symmetric::<u64>(2)?;
     let at = |process: u32| values.at(ProcessId::new(process)).map(|values| values.start());
     let (own, other) = (at(0)?, at(1)?);
@@ -51,6 +47,5 @@ pub(super) fn measure(me: &Worker, options: Options) -> Result<Vec<Metric>, Benc
     })?;
     values.free(me)?;
     let names = ["own_put_ns", "put_ns", "start_put_ns", "call_return_ns"];
-    let metrics = names.into_iter().enumerate().map(|(thing, name)| taken.metric(name, "ns", thing));
-    Ok(taken.report(metrics.collect()))
+    Ok(taken.rows((0..).zip(names).map(|(thing, name)| column(name, "ns", thing))))
 }

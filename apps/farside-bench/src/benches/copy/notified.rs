@@ -7,13 +7,7 @@ use farside::{AwaitSignals, Comparison, GlobalAddress, GlobalPtr, MakeArrays, Si
 
 use super::super::pipe_latency::{Exchange, check, stamp, to_and_fro};
 use super::METRIC;
-use crate::limits::ping_pong::PingPong;
-use crate::metric::Metric;
-use crate::shared::{Patience, Shared};
-use crate::stats::median;
-use crate::timing::TOGETHER;
-use crate::turns::in_turns;
-use crate::{BenchError, Options};
+use crate::kit::*;
 
 /// Round trips of one run by default.
 const TRIPS: u64 = 100_000;
@@ -65,11 +59,10 @@ impl Exchange for Notified<'_> {
     }
 }
 
-/// Measures it beside round trips of a word, on one line for both directions and on one line each.
+/// Measures it against round trips of a word, on one line for both directions and on one line each.
 /// Collective.
-pub(super) fn beside_one_line(me: &Worker, bytes: usize, options: Options) -> Result<Vec<Metric>, BenchError> {
-    let memory = Shared::new(me, PingPong::BYTES)?;
-    let ping_pong = PingPong::new(&memory, 0, Patience::new(2));
+pub(super) fn beside_one_line(me: &Worker, bytes: usize, options: Options) -> Measured {
+    let ping_pong = PingPong::of_two(me)?;
     let mut exchange = Notified::new(me, bytes)?;
     let trips = options.operations_or(TRIPS);
     // The first turn finds the memory.
@@ -83,11 +76,12 @@ pub(super) fn beside_one_line(me: &Worker, bytes: usize, options: Options) -> Re
             [0.0; 2]
         };
         let ns = to_and_fro(me, &mut exchange, trips, 2 * turn * trips)?;
-        Ok(vec![one / 2.0, two / 2.0, ns])
+        Ok([one / 2.0, two / 2.0, ns])
     })?;
     exchange.free()?;
-    let on_one_line = taken.metric(METRIC, "ns", 2).against(LIMIT, taken.samples_of(0));
-    // Each direction has a line, which lies at the waiting side.
-    let on_two_lines = taken.metric("ns_each_way_a_line", "ns", 2).against(LIMIT_TWO_LINES, taken.samples_of(1));
-    Ok(taken.report(vec![on_one_line, on_two_lines]))
+    // In the second, each direction has a line, which lies at the waiting side.
+    Ok(taken.rows([
+        column(METRIC, "ns", 2).against(LIMIT, 0),
+        column("ns_each_way_a_line", "ns", 2).against(LIMIT_TWO_LINES, 1),
+    ]))
 }

@@ -1,4 +1,4 @@
-//! The same operations over libfabric, beside libfabric's own.
+//! The same operations over libfabric, compared with libfabric's own.
 
 use std::time::Instant;
 
@@ -10,15 +10,8 @@ use super::transfers::{Transfer, TransferKind};
 use super::{FEW_SIZES, METRIC, SIGNAL_SIZES, SIZES, bytes_per_s};
 use crate::benches::pipe_latency::beside_messages;
 use crate::benches::size_name;
-use crate::case::Case;
-use crate::fabric::OfiFabric;
+use crate::kit::*;
 use crate::limits::libfabric::{Libfabric, OneSided};
-use crate::metric::Metric;
-use crate::shared::Patience;
-use crate::stats::median;
-use crate::timing::{ALONE, time_batches};
-use crate::turns::{Taken, in_turns};
-use crate::{BenchError, Options};
 
 /// Operations of one run by default, and the most bytes of them.
 const COUNT_MAX: u64 = 5_000;
@@ -33,27 +26,24 @@ const COPIES_MAX: u64 = 1_000;
 const THREADS: [u32; 2] = [2, 4];
 const TOGETHER_BYTES: usize = 64;
 
-pub(super) fn cases(fabric: &OfiFabric) -> Vec<Case> {
+pub(crate) fn cases(fabric: &OfiFabric) -> Vec<Case> {
     let mut cases = Vec::new();
-    let mut add = |name: String, processes: u32, body: Box<Body>| {
-        cases.push(Case::job(name, processes, body));
-    };
     for way in [TransferKind::Put, TransferKind::Get, TransferKind::StartedPut, TransferKind::StartedGet] {
         for bytes in SIZES {
             let of = fabric.clone();
             let body = move |me: &Worker, options: Options| beside_libfabric(me, &of, way, bytes, options);
-            add(format!("{}/{}", way.name(), size_name(bytes)), 2, Box::new(body));
+            cases.push(Case::job(format!("{}/{}", way.name(), size_name(bytes)), 2, body));
         }
     }
     for bytes in FEW_SIZES {
-        let name = |what: &str| format!("{what}/{}", size_name(bytes));
-        add(name(TransferKind::ThirdParty.name()), 3, Box::new(move |me, options| third_party(me, bytes, options)));
+        let name = format!("{}/{}", TransferKind::ThirdParty.name(), size_name(bytes));
+        cases.push(Case::job(name, 3, move |me, options| third_party(me, bytes, options)));
     }
-    add("fetch-add/8B".into(), 2, Box::new(fetch_add));
+    cases.push(Case::job("fetch-add/8B", 2, fetch_add));
     for bytes in SIGNAL_SIZES {
         let of = fabric.clone();
         let body = move |me: &Worker, options: Options| notified(me, &of, bytes, options);
-        add(format!("notified-put/{}", size_name(bytes)), 2, Box::new(body));
+        cases.push(Case::job(format!("notified-put/{}", size_name(bytes)), 2, body));
     }
     for threads in THREADS {
         cases.push(Case::job(format!("threads/{threads}t"), 2, together).threads(threads));
@@ -61,8 +51,6 @@ pub(super) fn cases(fabric: &OfiFabric) -> Vec<Case> {
     cases.push(super::checked::case());
     cases
 }
-
-type Body = dyn Fn(&Worker, Options) -> Result<Vec<Metric>, BenchError> + Send + Sync;
 
 fn count(bytes: usize, options: Options) -> u64 {
     options.operations_or((BYTES / bytes as u64).clamp(COUNT_MIN, COUNT_MAX))
@@ -112,21 +100,15 @@ impl<'w> Participants<'w> {
         mut once: impl FnMut(&mut Self) -> Result<[f64; THINGS], BenchError>,
     ) -> Result<Taken, BenchError> {
         // The first turn makes the connections.
-        let taken = in_turns(self.me, options, |_| once(&mut self).map(Into::into))?;
+        let taken = in_turns(self.me, options, |_| once(&mut self))?;
         self.done.free(self.me)?;
         Ok(taken)
     }
 }
 
-/// Measures puts or gets, one at a time, beside libfabric's; words also beside its messages.
-/// Collective.
-fn beside_libfabric(
-    me: &Worker,
-    fabric: &OfiFabric,
-    way: TransferKind,
-    bytes: usize,
-    options: Options,
-) -> Result<Vec<Metric>, BenchError> {
+/// Measures puts or gets, one at a time, compared with libfabric's; words also against its
+/// messages. Collective.
+fn beside_libfabric(me: &Worker, fabric: &OfiFabric, way: TransferKind, bytes: usize, options: Options) -> Measured {
     let (one_sided, limit_name) = match way {
         TransferKind::Get | TransferKind::StartedGet => (OneSided::Get, "libfabric's gets"),
         TransferKind::Put | TransferKind::StartedPut | TransferKind::ThirdParty => (OneSided::Put, "libfabric's puts"),
@@ -148,35 +130,33 @@ fn beside_libfabric(
             true => median(&libfabric.ask(count)?),
             false => libfabric.answer(count).map(|()| 0.0)?,
         };
-        Ok([limit, trip, participants.attended(|| transfer.time(count))?])
+        let ns = participants.attended(|| transfer.time(count))?;
+        Ok([limit, trip, ns, bytes_per_s(bytes, ns)])
     })?;
     values.free(me)?;
-    let rate = Metric::new("bytes_per_s", "B/s", bytes_per_s(bytes, &taken.samples_of(2)));
-    let mut metrics = vec![taken.metric(METRIC, "ns", 2).against(limit_name, taken.samples_of(0)), rate];
-    if bytes <= WORD_BYTES {
-        let trips = taken.samples_of(1);
-        metrics.push(taken.metric("word_ns", "ns", 2).against("libfabric's messages there and back", trips));
-    }
-    Ok(taken.report(metrics))
+    let word = column("word_ns", "ns", 2).against("libfabric's messages there and back", 1);
+    let columns = [column(METRIC, "ns", 2).against(limit_name, 0), column("bytes_per_s", "B/s", 3)];
+    Ok(taken.rows(columns.into_iter().chain((bytes <= WORD_BYTES).then_some(word))))
 }
 
 /// Measures a copy between two other processes. Collective.
-fn third_party(me: &Worker, bytes: usize, options: Options) -> Result<Vec<Metric>, BenchError> {
+fn third_party(me: &Worker, bytes: usize, options: Options) -> Measured {
     let values = me.symmetric::<u8>(bytes)?;
     let at = |process: u32| values.at(ProcessId::new(process)).map(|values| values.start().address());
     let mut transfer =
         Transfer { me, way: TransferKind::ThirdParty, source: at(1)?, target: at(2)?, data: vec![1; bytes] };
     let count = count(bytes, options).min(COPIES_MAX);
-    let taken = Participants::new(me)?
-        .measure(options, |participants| Ok([participants.attended(|| transfer.time(count))?]))?;
+    let taken = Participants::new(me)?.measure(options, |participants| {
+        let ns = participants.attended(|| transfer.time(count))?;
+        Ok([ns, bytes_per_s(bytes, ns)])
+    })?;
     values.free(me)?;
-    let rate = Metric::new("bytes_per_s", "B/s", bytes_per_s(bytes, &taken.samples_of(0)));
-    Ok(taken.report(vec![taken.metric(METRIC, "ns", 0), rate]))
+    Ok(taken.rows([column(METRIC, "ns", 0), column("bytes_per_s", "B/s", 1)]))
 }
 
-/// Measures puts that all workers of process 0 make at the same time, beside the rate of one worker
-/// alone. Collective.
-fn together(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
+/// Measures puts that all workers of process 0 make at the same time, compared with the rate of one
+/// worker alone. Collective.
+fn together(me: &Worker, options: Options) -> Measured {
     let values = me.symmetric::<u8>(TOGETHER_BYTES * me.worker_count() as usize)?;
     let place = values.at(ProcessId::new(1))?.at(me.id().index() * TOGETHER_BYTES)?;
     let count = options.operations_or(COUNT_MAX);
@@ -192,17 +172,13 @@ fn together(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
         Ok((u64::from(putters) * count) as f64 / begun.elapsed().as_secs_f64())
     };
     let putters = me.worker_count() / me.process_count();
-    let (mut together, mut alone) = (Vec::new(), Vec::new());
-    for _ in 0..options.runs() {
-        together.push(of(putters)?);
-        alone.push(of(1)?);
-    }
+    let taken = cold(options, |_| Ok([of(putters)?, of(1)?]))?;
     values.free(me)?;
-    Ok(vec![Metric::new("puts_per_s", "1/s", together).against("one worker alone", alone)])
+    Ok(taken.rows([column("puts_per_s", "1/s", 0).against("one worker alone", 1)]))
 }
 
 /// Measures a fetch-and-add on a word of another process, which carries it out. Collective.
-fn fetch_add(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
+fn fetch_add(me: &Worker, options: Options) -> Measured {
     let values = me.symmetric::<u64>(1)?;
     let word = values.at(ProcessId::new(1))?.start();
     let count = count(size_of::<u64>(), options);
@@ -211,11 +187,11 @@ fn fetch_add(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
         Ok([participants.attended(|| Ok(median(&time_batches(count, ALONE, add)?)))?])
     })?;
     values.free(me)?;
-    Ok(taken.report(vec![taken.metric(METRIC, "ns", 0)]))
+    Ok(taken.rows([column(METRIC, "ns", 0)]))
 }
 
-/// Measures data with its signal, to and fro, beside libfabric's messages. Collective.
-fn notified(me: &Worker, fabric: &OfiFabric, bytes: usize, options: Options) -> Result<Vec<Metric>, BenchError> {
+/// Measures data with its signal, to and fro, compared with libfabric's messages. Collective.
+fn notified(me: &Worker, fabric: &OfiFabric, bytes: usize, options: Options) -> Measured {
     let mut exchange = Notified::new(me, bytes)?;
     let measured = beside_messages(me, fabric, &mut exchange, options.operations_or(COUNT_MAX), options)?;
     exchange.free()?;

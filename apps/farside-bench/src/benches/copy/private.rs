@@ -7,8 +7,7 @@ use farside_sys::process_memory;
 
 use super::transfers::{Transfer, TransferKind};
 use super::{METRIC, count, in_turns, time};
-use crate::metric::Metric;
-use crate::{BenchError, Options};
+use crate::kit::*;
 
 const READ: &str = "process_vm_readv";
 /// The limit of a put writes into its own process. Only the library writes into another.
@@ -16,13 +15,9 @@ const WRITE: &str = "process_vm_writev to oneself";
 /// Bytes that take as long to copy as a system call, some hundred nanoseconds.
 const CALL_BYTES: usize = 4096;
 
-/// Measures access to a vector of process 1, beside the system call that does the same. Collective.
-pub(super) fn measure(
-    me: &Worker,
-    way: TransferKind,
-    bytes: usize,
-    options: Options,
-) -> Result<Vec<Metric>, BenchError> {
+/// Measures access to a vector of process 1, compared with the system call that does the same.
+/// Collective.
+pub(super) fn measure(me: &Worker, way: TransferKind, bytes: usize, options: Options) -> Measured {
     let owner = WorkerId::new(1);
     let segment = if me.id() == owner { Some(me.register(vec![1_u8; bytes])?) } else { None };
     let own = segment.as_ref().map(|segment| {
@@ -46,10 +41,10 @@ pub(super) fn measure(
             };
             moved.map(drop).map_err(refused)
         })?;
-        Ok([ns, call])
+        Ok(vec![ns, call])
     })?;
     if let Some(segment) = segment {
         segment.deregister(me)?;
     }
-    Ok(taken.report(vec![taken.metric(METRIC, "ns", 0).against(limit, taken.samples_of(1))]))
+    Ok(taken.rows([column(METRIC, "ns", 0).against(limit, 1)]))
 }

@@ -6,9 +6,7 @@ use std::time::Instant;
 use farside::{AccessBytes, GlobalAddress, GlobalPtr, MakeArrays, MoveMemory, Order, ProcessId, Worker};
 
 use super::{METRIC, bytes_per_s, count, in_turns, time};
-use crate::metric::Metric;
-use crate::shared::Shared;
-use crate::{BenchError, Options};
+use crate::kit::*;
 
 /// The kind of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,8 +41,8 @@ impl TransferKind {
         if self == Self::ThirdParty { 3 } else { 2 }
     }
 
-    /// Measures it beside a copy into a mapping, and `memcpy`. Collective.
-    pub(super) fn measure(self, me: &Worker, bytes: usize, options: Options) -> Result<Vec<Metric>, BenchError> {
+    /// Measures it against a copy into a mapping, and `memcpy`. Collective.
+    pub(super) fn measure(self, me: &Worker, bytes: usize, options: Options) -> Measured {
         let values = me.symmetric::<u8>(bytes)?;
         let at = |process: u32| values.at(ProcessId::new(process)).map(|values| values.start().address());
         // The source and the target.
@@ -54,14 +52,15 @@ impl TransferKind {
         let mut copies = Copies { below, source: vec![1; bytes], target: vec![2; bytes] };
         let count = count(bytes, options);
         let taken = in_turns(me, options, || {
-            Ok([transfer.time(count)?, copies.time_below(self, count)?, copies.time_memcpy(count)?])
+            let (ns, below_ns) = (transfer.time(count)?, copies.time_below(self, count)?);
+            let rates = [ns, copies.time_memcpy(count)?].map(|ns| bytes_per_s(bytes, ns));
+            Ok(vec![ns, below_ns, rates[0], rates[1]])
         })?;
         values.free(me)?;
-        let rates = |thing| bytes_per_s(bytes, &taken.samples_of(thing));
-        let rate = Metric::new("bytes_per_s", "B/s", rates(0)).against(MEMCPY, rates(2));
-        let ns = taken.metric(METRIC, "ns", 0);
-        let ns = if self == Self::ThirdParty { ns } else { ns.against(BELOW, taken.samples_of(1)) };
-        Ok(taken.report(vec![ns, rate]))
+        Ok(taken.rows([
+            column(METRIC, "ns", 0).against(BELOW, 1).if_measured(self != Self::ThirdParty),
+            column("bytes_per_s", "B/s", 2).against(MEMCPY, 3),
+        ]))
     }
 }
 
@@ -155,13 +154,8 @@ impl Copies {
     }
 }
 
-/// Measures an operation that is started and completed, beside one that waits. Collective.
-pub(super) fn started(
-    me: &Worker,
-    way: TransferKind,
-    bytes: usize,
-    options: Options,
-) -> Result<Vec<Metric>, BenchError> {
+/// Measures an operation that is started and completed, compared with one that waits. Collective.
+pub(super) fn started(me: &Worker, way: TransferKind, bytes: usize, options: Options) -> Measured {
     let values = me.symmetric::<u8>(bytes)?;
     let there = values.at(ProcessId::new(1))?.start().address();
     let (waiting, limit) = match way {
@@ -173,7 +167,7 @@ pub(super) fn started(
     let new = |way| Transfer { me, way, source: there, target: there, data: vec![1; bytes] };
     let (mut starts, mut waits) = (new(way), new(waiting));
     let count = count(bytes, options);
-    let taken = in_turns(me, options, || Ok([starts.time(count)?, waits.time(count)?]))?;
+    let taken = in_turns(me, options, || Ok(vec![starts.time(count)?, waits.time(count)?]))?;
     values.free(me)?;
-    Ok(taken.report(vec![taken.metric(METRIC, "ns", 0).against(limit, taken.samples_of(1))]))
+    Ok(taken.rows([column(METRIC, "ns", 0).against(limit, 1)]))
 }

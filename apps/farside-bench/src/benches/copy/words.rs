@@ -7,15 +7,13 @@ use farside::global::Word;
 use farside::{AccessBytes, GlobalPtr, MakeArrays, ProcessId, Worker};
 
 use super::{METRIC, count, in_turns, time};
-use crate::metric::Metric;
-use crate::shared::{Shared, WORD_DISTANCE};
-use crate::{BenchError, Options};
+use crate::kit::*;
 
 const INSTRUCTION: &str = "the processor's own";
 
-/// Measures a fetch-and-add on a word of another process, beside the instruction alone on an
+/// Measures a fetch-and-add on a word of another process, compared with the instruction alone on an
 /// equally placed line. Collective.
-pub(super) fn fetch_add<W: Word + From<u8>>(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
+pub(super) fn fetch_add<W: Word + From<u8>>(me: &Worker, options: Options) -> Measured {
     let values = me.symmetric::<u64>(1)?;
     let word: GlobalPtr<W> = values.at(ProcessId::new(1))?.start().cast();
     let below = Shared::new(me, WORD_DISTANCE)?;
@@ -30,14 +28,14 @@ pub(super) fn fetch_add<W: Word + From<u8>>(me: &Worker, options: Options) -> Re
             black_box(instruction.fetch_add(black_box(1), Ordering::SeqCst));
             Ok(())
         })?;
-        Ok([ns, alone])
+        Ok(vec![ns, alone])
     })?;
     values.free(me)?;
-    Ok(taken.report(vec![taken.metric(METRIC, "ns", 0).against(INSTRUCTION, taken.samples_of(1))]))
+    Ok(taken.rows([column(METRIC, "ns", 0).against(INSTRUCTION, 1)]))
 }
 
 /// Measures the cost of an address. Collective.
-pub(super) fn translate(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
+pub(super) fn translate(me: &Worker, options: Options) -> Measured {
     let values = me.symmetric::<u64>(1)?;
     let (here, there) = (values.at(me.process())?.start(), values.at(ProcessId::new(1))?.start());
     let below = Shared::new(me, WORD_DISTANCE)?;
@@ -66,12 +64,9 @@ pub(super) fn translate(me: &Worker, options: Options) -> Result<Vec<Metric>, Be
             black_box(pointer.and_then(|pointer| me.address_at(black_box(pointer))));
             Ok(())
         })?;
-        Ok([load, bare, is_mapped, local, back])
+        Ok(vec![load - bare, load, is_mapped, local, back])
     })?;
     values.free(me)?;
-    let more = taken.samples_of(0).iter().zip(&taken.samples_of(1)).map(|(load, bare)| load - bare).collect();
-    let more = Metric::new(METRIC, "ns", more);
-    let others = [("load_ns", 0), ("is_mapped_ns", 2), ("local_address_ns", 3), ("address_at_ns", 4)]
-        .map(|(name, thing)| taken.metric(name, "ns", thing));
-    Ok(taken.report([more].into_iter().chain(others).collect()))
+    let names = [METRIC, "load_ns", "is_mapped_ns", "local_address_ns", "address_at_ns"];
+    Ok(taken.rows((0..).zip(names).map(|(thing, name)| column(name, "ns", thing))))
 }

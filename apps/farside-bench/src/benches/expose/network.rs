@@ -8,11 +8,9 @@ use farside::{RegisterMemory, Worker, WorkerId};
 use farside_inspect::Expose;
 use farside_viewer::{At, Inspector, Selection, Target, create_token_file, jobs};
 
-use super::{failed, wait_for};
-use crate::case::Case;
+use super::wait_for;
+use crate::kit::*;
 use crate::limits::system::ByteStream;
-use crate::metric::Metric;
-use crate::{BenchError, Options};
 
 const BYTES: usize = 16 << 20;
 /// Reads of one run.
@@ -32,14 +30,13 @@ impl Drop for TokenFile {
 }
 
 /// Reads memory that worker 1 exposes. The limit is a bare stream of as many bytes, in turns.
-fn get(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
+fn get(me: &Worker, options: Options) -> Measured {
     let memory = me.register(vec![1.0_f64; BYTES / 8])?;
     let owner = WorkerId::new(1);
     let shown = (me.id() == owner).then(|| me.expose("memory", &memory)).transpose()?;
     let file = TokenFile(std::env::temp_dir().join(format!("farside-bench-token-{}", std::process::id())));
     let mut stream = ByteStream::new(me)?;
     let mut values = vec![0.0; BYTES / 8];
-    let (mut rates, mut limits) = (Vec::new(), Vec::new());
     let area = if me.is_first() {
         create_token_file(&file.0).map_err(failed)?;
         me.open_network_door("tcp://127.0.0.1:0", &file.0)?;
@@ -52,7 +49,7 @@ fn get(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
         None
     };
     // The first run warms up.
-    for run in 0..=options.runs() {
+    let taken = warmed(options, |_| {
         let begun = Instant::now();
         if let Some(area) = &area {
             for _ in 0..READS {
@@ -61,13 +58,9 @@ fn get(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
         }
         let rate = (READS * BYTES) as f64 / begun.elapsed().as_secs_f64();
         let limit = stream.per_second(me, READS * BYTES, farside::bytemuck::cast_slice_mut(&mut values))?;
-        if run > 0 {
-            rates.push(rate);
-            limits.push(limit);
-        }
-    }
+        Ok([rate, limit])
+    })?;
     me.barrier()?;
     drop(shown);
-    let metric = Metric::new("bytes_per_s", "B/s", rates).against("a bare TCP stream", limits);
-    Ok(if me.is_first() { vec![metric] } else { Vec::new() })
+    Ok(taken.rows([column("bytes_per_s", "B/s", 0).against("a bare TCP stream", 1)]))
 }

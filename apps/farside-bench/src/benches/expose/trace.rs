@@ -5,9 +5,7 @@ use std::time::{Duration, Instant};
 
 use farside::Worker;
 
-use crate::case::Case;
-use crate::metric::Metric;
-use crate::{BenchError, Options};
+use crate::kit::*;
 
 /// Calls of one run. Each is two events, and all have room until they are taken.
 const CALLS: u64 = 30_000;
@@ -18,47 +16,34 @@ const TIME: Duration = Duration::from_secs(60);
 const SESSION: u32 = 1;
 
 pub(super) fn cases() -> Vec<Case> {
-    vec![
-        Case::job("trace/off", 1, |me, options| {
-            let (off, _) = in_turns(me, options)?;
-            Ok(vec![Metric::new("call_ns", "ns", off)])
-        }),
-        Case::job("trace/on", 1, |me, options| {
-            let (off, on) = in_turns(me, options)?;
-            let event = off.iter().zip(&on).map(|(off, on)| (on - off) / 2.0).collect();
-            Ok(vec![
-                Metric::new("call_ns", "ns", on).against("without a trace", off),
-                Metric::new("event_ns", "ns", event),
-            ])
-        }),
-    ]
+    let off = |me: &Worker, options| Ok(beside_a_trace(me, options)?.rows([column("call_ns", "ns", 0)]));
+    let on = |me: &Worker, options| {
+        let taken = beside_a_trace(me, options)?;
+        Ok(taken.rows([column("call_ns", "ns", 1).against("without a trace", 0), column("event_ns", "ns", 2)]))
+    };
+    vec![Case::job("trace/off", 1, off), Case::job("trace/on", 1, on)]
 }
 
-/// Measures calls without and with a trace, in turns.
-fn in_turns(me: &Worker, options: Options) -> Result<(Vec<f64>, Vec<f64>), BenchError> {
+/// Measures calls without and with a trace, in turns, and an event.
+fn beside_a_trace(me: &Worker, options: Options) -> Result<Taken, BenchError> {
     let activity = me.activity();
-    let (mut off, mut on) = (Vec::new(), Vec::new());
     // The first calls wait for their ring, and would run in the first trace.
     me.call(me.id(), (), |_, ()| ()).map_err(farside::Error::from)?;
     me.quiesce()?;
     // The first run warms up.
-    for run in 0..=options.runs() {
-        let without = calls(me)?;
+    warmed(options, |_| {
+        let off = calls(me)?;
         activity.trace(SESSION, TIME, true);
         me.progress()?;
-        let with = calls(me)?;
+        let on = calls(me)?;
         activity.end_trace();
         me.progress()?;
         let taken = activity.take_events(usize::MAX);
         let events: usize = taken.iter().map(|taken| taken.events.len()).sum();
         let lost: u64 = taken.iter().map(|taken| taken.lost).sum();
         assert!(events as u64 >= 2 * CALLS && lost == 0, "{events} events, {lost} lost");
-        if run > 0 {
-            off.push(without);
-            on.push(with);
-        }
-    }
-    Ok((off, on))
+        Ok([off, on, (on - off) / 2.0])
+    })
 }
 
 /// Returns the nanoseconds of one call, made and run.

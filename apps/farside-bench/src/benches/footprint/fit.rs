@@ -5,8 +5,7 @@ use std::ops::RangeInclusive;
 use super::uses::Use;
 use super::{METRICS, PEERS_MAX};
 use crate::benches::multi_job::PUBLISHED;
-use crate::metric::Metric;
-use crate::row::Row;
+use crate::kit::*;
 
 /// Number of processes of the estimate.
 const MILLION: f64 = 1e6;
@@ -22,7 +21,7 @@ const TWO_SIDED: &str = METRICS[3];
 
 /// Returns the memory that each further process adds.
 pub(super) fn per_peer(rows: &[Row]) -> Vec<Metric> {
-    let names = METRICS.into_iter().chain(Use::ALL.map(Use::metric)).collect::<Vec<_>>();
+    let names = METRICS.into_iter().chain(Use::ALL.map(|what| what.metric)).collect::<Vec<_>>();
     lines(rows, &names).into_iter().map(|(metric, line)| Metric { samples: vec![line.slope], ..metric }).collect()
 }
 

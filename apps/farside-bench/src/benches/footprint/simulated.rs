@@ -9,14 +9,11 @@ use std::cell::OnceCell;
 use std::rc::Rc;
 use std::sync::Mutex;
 
-use farside::{SimOptions, Simulation, WorkerId};
+use farside::Simulation;
 
 use super::{METRICS, REPORTED, TALKED, reported_bytes, walk};
-use crate::case::Case;
-use crate::fabric::SimNetwork;
-use crate::metric::Metric;
+use crate::kit::*;
 use crate::resident::Resident;
-use crate::{BenchError, Options};
 
 /// Calls to each process. Rings have their size from the first call on, and each call takes the
 /// simulation some 10 µs.
@@ -44,23 +41,21 @@ pub(super) fn cases(network: SimNetwork) -> Vec<Case> {
 }
 
 /// Simulates a job in this program, which had `idle` bytes before.
-fn simulate(processes: u32, idle: u64, network: SimNetwork, options: Options) -> Result<Vec<Metric>, BenchError> {
+fn simulate(processes: u32, idle: u64, network: SimNetwork, options: Options) -> Measured {
     let found = Mutex::new([0; METRICS.len()]);
-    let sim = SimOptions { network: network.model(), delay_max_ns: 0, ..SimOptions::default() };
-    let simulated = Simulation::new(processes, 1, options.seed).options(sim).run(|me| {
+    let simulation = Simulation::new(processes, 1, options.seed).options(network.settings());
+    on_simulation(simulation, |me| {
         walk(me, TALK, |stage| {
             let mut found = found.lock().expect("no thread has panicked");
-            if me.id() == WorkerId::new(0) {
+            if me.is_first() {
                 found[stage] = Resident::of_this_process()?.data_bytes.saturating_sub(idle);
             }
             if stage == TALKED {
                 found[REPORTED] += reported_bytes(me);
             }
             Ok(())
-        })?;
-        Ok(())
+        })
     })?;
-    simulated.verdict?;
     let found = found.into_inner().expect("no thread has panicked");
     let of_each = |(name, bytes)| Metric::new(name, "B", vec![bytes as f64 / f64::from(processes)]);
     Ok(METRICS.into_iter().zip(found).map(of_each).collect())

@@ -5,9 +5,8 @@ use farside_kit::heap::{HeapOptions, RemoteHeap};
 use farside_kit::prelude::*;
 
 use super::{each_peer, mean};
-use crate::BenchError;
+use crate::kit::*;
 use crate::limits::libfabric::exchange;
-use crate::metric::Metric;
 use crate::resident::Resident;
 
 /// Bytes that each process registers.
@@ -16,47 +15,32 @@ const HEAP_BYTES: u64 = 64 << 10;
 /// Bytes of a block of the heap.
 const BLOCK_BYTES: u64 = 64;
 
-/// The facility that each process uses with each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Use {
-    /// The process reads 4 KiB of a vector of the other by its global address.
-    Registered,
-    /// A pipe of the usual shape in each direction, through which a message has gone.
-    Pipe,
-    /// A heap of 64 KiB at the other, with a block that was written.
-    Heap,
+/// A facility that each process uses with each other.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Use {
+    pub(super) name: &'static str,
+    pub(super) metric: &'static str,
+    /// Uses it, and returns the memory of this process then.
+    memory: fn(&Worker) -> Result<u64, BenchError>,
 }
 
 impl Use {
-    pub(super) const ALL: [Self; 3] = [Self::Registered, Self::Pipe, Self::Heap];
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Registered => "registered",
-            Self::Pipe => "pipe",
-            Self::Heap => "heap",
-        }
-    }
-
-    pub(super) fn metric(self) -> &'static str {
-        match self {
-            Self::Registered => "registered_bytes",
-            Self::Pipe => "pipe_bytes",
-            Self::Heap => "heap_bytes",
-        }
-    }
+    pub(super) const ALL: [Self; 3] = [
+        // The process reads 4 KiB of a vector of the other by its global address.
+        Self { name: "registered", metric: "registered_bytes", memory: registered },
+        // A pipe of the usual shape in each direction, through which a message has gone.
+        Self { name: "pipe", metric: "pipe_bytes", memory: pipes },
+        // A heap of 64 KiB at the other, with a block that was written.
+        Self { name: "heap", metric: "heap_bytes", memory: heaps },
+    ];
 
     /// Measures one job. Worker 0 returns the metrics.
-    pub(super) fn measure(self, me: &Worker) -> Result<Vec<Metric>, BenchError> {
+    pub(super) fn measure(self, me: &Worker) -> Measured {
         let before = Resident::of_this_process()?.data_bytes;
         me.barrier()?;
-        let after = match self {
-            Self::Registered => registered(me)?,
-            Self::Pipe => pipes(me)?,
-            Self::Heap => heaps(me)?,
-        };
+        let after = (self.memory)(me)?;
         let [before, after] = [mean(me, before)?, mean(me, after)?];
-        Ok(vec![Metric::new(self.metric(), "B", vec![after]).against("before that", vec![before])])
+        Ok(vec![Metric::new(self.metric, "B", vec![after]).against("before that", vec![before])])
     }
 }
 
@@ -122,7 +106,7 @@ mod tests {
         for what in Use::ALL {
             let result = farside::simulate(4, 1, 1, |me| {
                 let metrics = what.measure(me)?;
-                assert_eq!((metrics.len(), &*metrics[0].name), (1, what.metric()));
+                assert_eq!((metrics.len(), &*metrics[0].name), (1, what.metric));
                 // The other processes do not know the size.
                 let is_first = me.id() == WorkerId::new(0);
                 assert_eq!(is_first, metrics[0].samples[0] > 0.0, "{metrics:?}");

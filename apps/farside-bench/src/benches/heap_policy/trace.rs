@@ -1,6 +1,6 @@
 //! Traces: allocations and frees of a program, in order.
 
-use crate::BenchError;
+use crate::kit::*;
 
 /// The allocations of four workers that search for Hex.
 /// `apps/farside-mcts/examples/record_allocations.rs` recorded them and says how.

@@ -1,25 +1,19 @@
-//! A call on every worker, beside as many round trips as its tree is deep.
+//! A call on every worker, compared with as many round trips as its tree is deep.
 
 use farside::{Worker, WorkerId};
 
-use crate::metric::Metric;
-use crate::stats::median;
-use crate::timing::{ALONE, time_batches};
-use crate::{BenchError, Options};
+use crate::kit::*;
 
 /// Calls of one run by default.
 const CALLS: u64 = 2000;
 
 /// Worker 0 calls every worker and waits until all have executed the call. In turns, it makes three
 /// round trips, one after the other, to three of them. The others wait at a barrier.
-pub(super) fn to_eight(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
-    let is_caller = me.id() == WorkerId::new(0);
+pub(super) fn to_eight(me: &Worker, options: Options) -> Measured {
     let calls = options.operations_or(CALLS);
-    let (mut samples, mut limits) = (Vec::new(), Vec::new());
     // The first run sets up the rings.
-    for run in 0..=options.runs() {
-        me.barrier()?;
-        if is_caller {
+    let taken = warmed(options, |_| {
+        on_first(me, || {
             let three = time_batches(calls, ALONE, || {
                 [1, 2, 4]
                     .into_iter()
@@ -31,12 +25,8 @@ pub(super) fn to_eight(me: &Worker, options: Options) -> Result<Vec<Metric>, Ben
                 me.everyone().notify(&all).call((), |_, ()| ())?;
                 all.wait()
             })?;
-            if run > 0 {
-                limits.push(median(&three));
-                samples.push(median(&broadcast));
-            }
-        }
-    }
-    me.barrier()?;
-    Ok(vec![Metric::new("rtt_ns", "ns", samples).against("three calls", limits)])
+            Ok([median(&broadcast), median(&three)])
+        })
+    })?;
+    Ok(taken.rows([column("rtt_ns", "ns", 0).against("three calls", 1)]))
 }

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use farside::{Countdown, Lent, On, Refused, Registered, ResultPlace, To, Worker, WorkerId, Written};
 
 use super::sum_of;
-use crate::timing::{Latency, time_latency};
+use crate::kit::*;
 
 /// The buffer is first put into the memory of the receiver. The function reads all of it there.
 pub(super) fn put(me: &Worker, peer: WorkerId, trips: u64, bytes: usize) -> farside::Result<Latency> {

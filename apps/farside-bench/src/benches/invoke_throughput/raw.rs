@@ -10,8 +10,7 @@ use farside_fabric::ring::{
 };
 
 use super::Traffic;
-use crate::BenchError;
-use crate::shared::{Patience, Shared, WORD_DISTANCE};
+use crate::kit::*;
 
 /// About the size that the rings of calls grow to.
 const CHUNK_COUNT: usize = 4;

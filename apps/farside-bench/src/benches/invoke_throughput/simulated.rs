@@ -1,11 +1,10 @@
-//! The same calls on a simulated network, beside the measurements of the authors of Seriema on a
-//! real one (Table 2).
+//! The same calls on a simulated network, compared with the measurements of the authors of Seriema
+//! on a real one (Table 2).
 //!
 //! The simulation models the network: the number and size of messages, and their cost in the model.
 //! The calls themselves take no virtual time, so these rows show the share of the network. Calls at
 //! once (`write`) and bare transfers (`raw`) are messages here, and one-sided writes in the paper.
 
-use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
@@ -13,12 +12,9 @@ use farside::{SimOptions, Simulation};
 use farside_fabric::sim::SimFabric;
 use farside_fabric::{Event, FabricError, ProcessId, Transport};
 
-use super::{Mode, ovfl, send, sum_below, trad, write};
+use super::{MODES, Mode, sum_below};
 use crate::benches::{beside_seriema, size_name};
-use crate::case::Case;
-use crate::fabric::SimNetwork;
-use crate::metric::Metric;
-use crate::{BenchError, Options};
+use crate::kit::*;
 
 /// Calls of one run by default.
 const CALLS: u64 = 20_000;
@@ -44,7 +40,7 @@ const PUBLISHED: &[(&str, [(usize, f64); 3])] = &[
 /// The network of those measurements.
 const PUBLISHED_ON: &str = "fdr";
 
-pub(super) fn cases(network: SimNetwork) -> Vec<Case> {
+pub(crate) fn cases(network: SimNetwork) -> Vec<Case> {
     let mut cases = Vec::new();
     for (mode, figures) in PUBLISHED {
         for (bytes, published) in figures {
@@ -55,13 +51,7 @@ pub(super) fn cases(network: SimNetwork) -> Vec<Case> {
     cases
 }
 
-fn measure(
-    mode: &str,
-    bytes: usize,
-    published: f64,
-    network: SimNetwork,
-    options: Options,
-) -> Result<Vec<Metric>, BenchError> {
+fn measure(mode: &str, bytes: usize, published: f64, network: SimNetwork, options: Options) -> Measured {
     let rates = (0..RUNS).map(|run| rate(mode, bytes, network, options, options.seed.wrapping_add(run)));
     let rates: Vec<f64> = rates.collect::<Result<_, _>>()?;
     let limit = 1e12 / (network.model().gap_per_byte_ps as f64 * bytes as f64);
@@ -77,52 +67,41 @@ fn measure(
 /// Returns the rate per second.
 fn rate(mode: &str, bytes: usize, network: SimNetwork, options: Options, seed: u64) -> Result<f64, BenchError> {
     let count = options.operations_or(CALLS) * if mode == "trad" { AGGREGATED } else { 1 };
-    let time = match (mode, bytes) {
-        ("send", 8) => calls(send::<1>, 1, count, network, seed),
-        ("send", 64) => calls(send::<8>, 8, count, network, seed),
-        ("send", _) => calls(send::<32>, 32, count, network, seed),
-        ("write", 8) => calls(write::<1>, 1, count, network, seed),
-        ("write", 64) => calls(write::<8>, 8, count, network, seed),
-        ("write", _) => calls(write::<32>, 32, count, network, seed),
-        ("trad", 8) => calls(trad::<1>, 1, count, network, seed),
-        ("trad", 64) => calls(trad::<8>, 8, count, network, seed),
-        ("trad", _) => calls(trad::<32>, 32, count, network, seed),
-        ("ovfl", 8) => calls(ovfl::<1>, 1, count, network, seed),
-        ("ovfl", 64) => calls(ovfl::<8>, 8, count, network, seed),
-        ("ovfl", _) => calls(ovfl::<32>, 32, count, network, seed),
-        _ => messages(bytes, count, network, seed),
+    let by_words = MODES.into_iter().find(|(name, _)| *name == mode).map(|(_, by_words)| by_words);
+    let found = by_words.into_iter().flatten().find(|(words, _)| words * 8 == bytes);
+    let time = match found {
+        Some((words, mode)) => calls(mode, words as u64, count, network, seed),
+        None => messages(bytes, count, network, seed),
     }?;
     Ok(count as f64 / time.as_secs_f64())
 }
 
 fn options(network: SimNetwork) -> SimOptions {
-    let network = network.model();
-    SimOptions { network, delay_max_ns: 0, message_bytes_max: MESSAGE_BYTES_MAX, ..SimOptions::default() }
+    SimOptions { message_bytes_max: MESSAGE_BYTES_MAX, ..network.settings() }
 }
 
 /// Returns the time of `count` calls with `words` words each.
 fn calls(mode: Mode, words: u64, count: u64, network: SimNetwork, seed: u64) -> Result<Duration, BenchError> {
-    let taken = Mutex::new(Duration::ZERO);
-    let simulated = Simulation::new(2, 1, seed).options(options(network)).run(|me| {
-        let is_sender = me.id().number() == 0;
+    on_simulation(Simulation::new(2, 1, seed).options(options(network)), |me| {
+        let is_sender = me.is_first();
         if is_sender {
             // The first contact is not measured.
             mode(me, me.neighbor(1), 1)?;
         }
         me.barrier()?;
+        let mut taken = Duration::ZERO;
         if is_sender {
             let start = me.now();
             let found = mode(me, me.neighbor(1), count)?;
-            *taken.lock().expect("no thread has panicked") = me.now() - start;
+            taken = me.now() - start;
             let expected = sum_below(count).wrapping_mul(words);
             if found != expected {
-                return Err(BenchError::WrongSum { what: "the arguments of all calls", expected, found }.into());
+                return Err(BenchError::WrongSum { what: "the arguments of all calls", expected, found });
             }
         }
-        me.barrier()
-    })?;
-    simulated.verdict?;
-    Ok(taken.into_inner().expect("no thread has panicked"))
+        me.barrier()?;
+        Ok(taken)
+    })
 }
 
 /// Returns the time of `count` messages of `bytes` bytes without calls: Seriema's max-raw.

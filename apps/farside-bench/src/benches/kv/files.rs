@@ -1,5 +1,5 @@
-//! Long files, put into a store on disk and got from it, beside `cp` of the same file in the same
-//! folder. A put is safe when it returns, so the copy beside it is synced.
+//! Long files, put into a store on disk and got from it, compared with `cp` of the same file in the
+//! same folder. A put is safe when it returns, so the copy it is compared with is synced.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -13,10 +13,7 @@ use farside_rpc::{Credentials, Server};
 
 use super::super::size_name;
 use super::KEY;
-use crate::case::Case;
-use crate::metric::Metric;
-use crate::turns::in_turns;
-use crate::{BenchError, Options};
+use crate::kit::*;
 
 /// `--quick` leaves out the longer one.
 const SIZES: [usize; 2] = [256 << 20, LONG];
@@ -41,11 +38,7 @@ impl Drop for Folder {
     }
 }
 
-fn failed(error: impl std::fmt::Display) -> BenchError {
-    BenchError::Rpc(error.to_string())
-}
-
-fn measure(me: &Worker, options: Options, bytes: usize, is_put: bool) -> Result<Vec<Metric>, BenchError> {
+fn measure(me: &Worker, options: Options, bytes: usize, is_put: bool) -> Measured {
     if options.quick && bytes == LONG {
         return Ok(Vec::new());
     }
@@ -72,13 +65,12 @@ fn measure(me: &Worker, options: Options, bytes: usize, is_put: bool) -> Result<
         kv = Some(client);
     }
     let taken = in_turns(me, options, |_| {
-        me.barrier()?;
-        let mut rates = Vec::new();
-        if let Some(kv) = &kv {
+        on_first(me, || {
+            let Some(kv) = &kv else { return Ok(Vec::new()) };
             let rate = |start: Instant| bytes as f64 / start.elapsed().as_secs_f64();
             let start = Instant::now();
             copy(&from, &to, is_put)?;
-            rates.push(rate(start));
+            let of_copy = rate(start);
             fs::remove_file(&to).map_err(failed)?;
             let start = Instant::now();
             match is_put {
@@ -86,16 +78,15 @@ fn measure(me: &Worker, options: Options, bytes: usize, is_put: bool) -> Result<
                 false => kv.get_to_file(KEY, &to, |_, _| ()),
             }
             .map_err(failed)?;
-            rates.push(rate(start));
+            let own = rate(start);
             // A put has left none.
             let _ = fs::remove_file(&to);
-        }
-        me.barrier()?;
-        Ok(rates)
+            Ok(vec![of_copy, own])
+        })
     })?;
     drop(server);
     let limit = if is_put { "cp and sync" } else { "cp" };
-    Ok(taken.report(vec![taken.metric("bytes_per_s", "B/s", 1).against(limit, taken.samples_of(0))]))
+    Ok(taken.rows([column("bytes_per_s", "B/s", 1).against(limit, 0)]))
 }
 
 /// Writes a file that does not consist of zeroes.

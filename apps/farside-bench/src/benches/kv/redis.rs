@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use farside_sys::process::{Spawned, spawn_asked};
 
-use crate::BenchError;
+use crate::kit::*;
 use crate::peers::REDIS;
 
 /// The time until it answers.

@@ -9,10 +9,8 @@ use farside::{AGGREGATE_BYTES, Aggregation, Worker};
 use farside_mcts::{Budget, Game, JobError, OnJob, Placement, Report, Search};
 
 use super::{ROLLOUTS, SEQUENTIAL, hex, params, quality, sequential_rollouts_per_s};
-use crate::case::Case;
-use crate::metric::Metric;
+use crate::kit::*;
 use crate::search_modes::seriema::{Figures, Seriema};
-use crate::{BenchError, Options};
 
 /// Processes and threads of each. The last shapes exceed the CPUs of many machines and should still
 /// work.
@@ -55,33 +53,14 @@ impl Mode {
     }
 }
 
-/// A variant of the search: its name and its settings.
-pub(super) type Variant = (&'static str, for<'w> fn(OnJob<'w>) -> OnJob<'w>);
-
-/// The default.
-pub(super) fn usual(job: OnJob<'_>) -> OnJob<'_> {
-    job
-}
-
-fn random(job: OnJob<'_>) -> OnJob<'_> {
-    job.placement(Placement::Random)
-}
-
-/// The ways beside the usual one, and the shapes that they are measured in.
-const VARIANTS: [(Variant, &[(u32, u32)]); 1] = [(("random", random), &[(2, 1)])];
-
 pub(super) fn cases() -> Vec<Case> {
-    let plain = SHAPES
-        .into_iter()
-        .flat_map(|shape| Mode::ALL.map(|mode| (shape, mode, ("", usual as for<'w> fn(OnJob<'w>) -> OnJob<'w>))));
-    let others =
-        VARIANTS.into_iter().flat_map(|(way, shapes)| shapes.iter().map(move |shape| (*shape, Mode::Ovfl, way)));
-    let jobs = plain.chain(others).map(|(shape, mode, way)| case(shape, mode, way));
-    jobs.chain(SERIEMA_SHAPES.map(seriema_case)).collect()
+    let usual = SHAPES.into_iter().flat_map(|shape| Mode::ALL.map(|mode| case(shape, mode, None)));
+    let random = case((2, 1), Mode::Ovfl, Some(Placement::Random));
+    usual.chain([random]).chain(SERIEMA_SHAPES.map(seriema_case)).collect()
 }
 
 /// Processes, threads and whether expansions inside a process are sent by calls too. 8 threads
-/// beside 2 processes of 4 is the comparison of Seriema §5.3.3.
+/// and 2 processes of 4 are the comparison of Seriema §5.3.3.
 const SERIEMA_SHAPES: [(u32, u32, bool); 6] =
     [(1, 2, false), (2, 1, false), (1, 8, false), (2, 4, false), (1, 2, true), (2, 4, true)];
 
@@ -91,7 +70,7 @@ fn seriema_case((processes, threads, force_remote): (u32, u32, bool)) -> Case {
     Case::job(name, processes, move |me, options| {
         let search = Seriema::new(me, Mode::Ovfl.aggregation())?.force_remote(force_remote);
         let position = hex().initial();
-        let mut metrics = in_turns(me, options, |seed, rollouts| {
+        let mut metrics = beside_sequential(me, options, |seed, rollouts| {
             let start = Instant::now();
             let found = search.run(&position, rollouts, &params(seed))?;
             Ok((found.figures, start.elapsed().as_secs_f64()))
@@ -102,20 +81,20 @@ fn seriema_case((processes, threads, force_remote): (u32, u32, bool)) -> Case {
     .threads(threads)
 }
 
-fn case((processes, threads): (u32, u32), mode: Mode, (way, with): Variant) -> Case {
-    let slash = if way.is_empty() { "" } else { "/" };
-    let name = format!("{processes}x{threads}/{}{slash}{way}", mode.name());
-    Case::job(name, processes, move |me, options| {
-        let job = OnJob::new(me).map(|job| with(mode.on(job)))?;
-        measure(me, options, job)
+/// The search of the library, with its usual placement of nodes or at random.
+fn case((processes, threads): (u32, u32), mode: Mode, placement: Option<Placement>) -> Case {
+    let suffix = if placement.is_some() { "/random" } else { "" };
+    Case::job(format!("{processes}x{threads}/{}{suffix}", mode.name()), processes, move |me, options| {
+        let job = mode.on(OnJob::new(me)?);
+        measure(me, options, placement.map_or(job, |placement| job.placement(placement)))
     })
     .threads(threads)
 }
 
 /// Measures the search and, on worker 0, the sequential program in turns, with the same seeds.
-fn measure(me: &Worker, options: Options, job: OnJob<'_>) -> Result<Vec<Metric>, BenchError> {
+fn measure(me: &Worker, options: Options, job: OnJob<'_>) -> Measured {
     let position = hex().initial();
-    let mut metrics = in_turns(me, options, |seed, rollouts| {
+    let mut metrics = beside_sequential(me, options, |seed, rollouts| {
         let start = Instant::now();
         let search = Search::new(hex()).params(params(seed)).on(job).run(&position, Budget::Rollouts(rollouts));
         let report = search.map_err(search_error)?;
@@ -129,25 +108,20 @@ fn measure(me: &Worker, options: Options, job: OnJob<'_>) -> Result<Vec<Metric>,
 
 /// Measures a search, which returns its figures and seconds, and on worker 0 the sequential
 /// program. Run 0 is not counted: it sets up the rings.
-fn in_turns(
+fn beside_sequential(
     me: &Worker,
     options: Options,
     mut search: impl FnMut(u64, u64) -> Result<(Figures, f64), BenchError>,
-) -> Result<Vec<Metric>, BenchError> {
+) -> Measured {
     let rollouts = options.operations_or(ROLLOUTS);
-    let mut samples = Samples::default();
-    for run in 0..=options.runs() as u64 {
+    let taken = warmed(options, |run| {
         me.barrier()?;
-        let is_first = me.id().number() == 0;
-        let limit = if is_first { sequential_rollouts_per_s(&hex().initial(), rollouts, run)? } else { 0.0 };
+        let limit = if me.is_first() { sequential_rollouts_per_s(&hex().initial(), rollouts, run)? } else { 0.0 };
         me.barrier()?;
         let (figures, seconds) = search(run, rollouts)?;
-        if run > 0 {
-            samples.add(figures, seconds);
-            samples.limits.push(limit);
-        }
-    }
-    Ok(samples.into_metrics(SEQUENTIAL))
+        Ok(values_of(figures, seconds, limit))
+    })?;
+    Ok(metrics_of(&taken))
 }
 
 /// Returns what a search on a job did.
@@ -164,39 +138,24 @@ pub(super) fn chunks_max(me: &Worker) -> Result<Metric, BenchError> {
     Ok(Metric::new("chunks_max", "1", vec![chunks as f64]))
 }
 
-/// The measurements of several runs.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Samples {
-    rollouts_per_s: Vec<f64>,
-    limits: Vec<f64>,
-    visits_per_s: Vec<f64>,
-    completions_per_s: Vec<f64>,
-    messages_per_rollout: Vec<f64>,
-    depths: Vec<f64>,
-    depths_max: Vec<f64>,
+/// Returns the metrics of searches. The last of their values is the limit of the first.
+pub(super) fn metrics_of(taken: &Taken) -> Vec<Metric> {
+    taken.rows([
+        column("rollouts_per_s", "1/s", 0).against(SEQUENTIAL, 6),
+        column("visits", "1/s", 1),
+        column("completions", "1/s", 2),
+        column("messages_per_rollout", "1", 3),
+        column("depth", "1", 4),
+        column("depth_max", "1", 5),
+    ])
 }
 
-impl Samples {
-    pub(super) fn add(&mut self, figures: Figures, seconds: f64) {
-        let rollouts = figures.rollouts as f64;
-        self.rollouts_per_s.push(rollouts / seconds);
-        self.visits_per_s.push(figures.steps as f64 / seconds);
-        self.completions_per_s.push(figures.simulations as f64 / seconds);
-        self.messages_per_rollout.push(figures.messages as f64 / rollouts);
-        self.depths.push(figures.steps as f64 / rollouts);
-        self.depths_max.push(figures.max_depth.into());
-    }
-
-    pub(super) fn into_metrics(self, limit: &str) -> Vec<Metric> {
-        vec![
-            Metric::new("rollouts_per_s", "1/s", self.rollouts_per_s).against(limit, self.limits),
-            Metric::new("visits", "1/s", self.visits_per_s),
-            Metric::new("completions", "1/s", self.completions_per_s),
-            Metric::new("messages_per_rollout", "1", self.messages_per_rollout),
-            Metric::new("depth", "1", self.depths),
-            Metric::new("depth_max", "1", self.depths_max),
-        ]
-    }
+/// Returns the values of a search that took some seconds, with its limit.
+pub(super) fn values_of(figures: Figures, seconds: f64, limit: f64) -> [f64; 7] {
+    let Figures { rollouts, steps, simulations, messages, max_depth } = figures;
+    let [rollouts, steps, completions, messages] = [rollouts, steps, simulations, messages].map(|count| count as f64);
+    let per_s = [rollouts, steps, completions].map(|count| count / seconds);
+    [per_s[0], per_s[1], per_s[2], messages / rollouts, steps / rollouts, max_depth.into(), limit]
 }
 
 pub(super) fn search_error(error: JobError) -> BenchError {

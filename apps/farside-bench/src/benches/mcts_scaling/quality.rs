@@ -6,9 +6,7 @@ use farside_mcts::{Budget, OnJob, Search};
 use super::on_job::search_error;
 use super::params;
 use super::positions::{self, Known};
-use crate::case::Case;
-use crate::metric::Metric;
-use crate::{BenchError, Options};
+use crate::kit::*;
 
 /// Half of the 95 % interval of a normal distribution, in standard deviations.
 const TWO_SIDED_95: f64 = 1.96;
@@ -29,7 +27,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// Measures the share of positions with known winning moves in which the job finds such a move,
-/// beside a search in one thread with as many rollouts, run by run. Also returns bounds of the
+/// against a search in one thread with as many rollouts, run by run. Also returns bounds of the
 /// difference, by pairs of position and seed.
 pub(super) fn hit_rates(job: OnJob<'_>, me: &Worker, seeds: u64, rollouts: u64) -> Result<[Metric; 3], BenchError> {
     let known = positions::known();

@@ -6,20 +6,15 @@
 //! does memory that several CPUs write. All processes are a network apart, also those of one
 //! machine. The same seed gives the same rows.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
-use farside::{SimOptions, Simulation, Worker};
+use farside::{SimOptions, Simulation};
 use farside_mcts::{Budget, Costs, Game, OnJob, Search};
 
-use super::on_job::{Mode, Samples, chunks_max, figures_of};
+use super::on_job::{Mode, chunks_max, figures_of, metrics_of, search_error, values_of};
 use super::{hex, params};
-use crate::case::Case;
-use crate::fabric::SimNetwork;
-use crate::metric::Metric;
-use crate::row::Row;
+use crate::kit::*;
 use crate::search_modes::seriema::Seriema;
-use crate::{BenchError, Options};
 
 /// Machines, processes of each, and their threads (Seriema §5.3.3).
 const SHAPES: [(u32, u32, u32); 6] = [(1, 1, 1), (1, 1, 8), (1, 2, 4), (1, 2, 8), (2, 2, 8), (4, 2, 8)];
@@ -36,7 +31,7 @@ const COSTS: Costs = Costs { step: Duration::from_nanos(110), evaluation: Durati
 /// The searches that are measured: Seriema's, and the search of farside-mcts.
 const VARIANTS: [&str; 2] = ["seed", "owner"];
 
-pub(super) fn cases(network: SimNetwork) -> Vec<Case> {
+pub(crate) fn cases(network: SimNetwork) -> Vec<Case> {
     let mut cases = Vec::new();
     for way in VARIANTS {
         for mode in Mode::ALL {
@@ -60,7 +55,7 @@ fn measure(
     way: &str,
     options: Options,
     before: &[Row],
-) -> Result<Vec<Metric>, BenchError> {
+) -> Measured {
     let per_worker = options.operations_or(ROLLOUTS_PER_WORKER);
     let search = |shape| simulate(network, shape, per_worker, options.seed, mode, way == "seed");
     let mut metrics = search(shape)?;
@@ -86,16 +81,13 @@ fn simulate(
     seed: u64,
     mode: Mode,
     as_seed: bool,
-) -> Result<Vec<Metric>, BenchError> {
-    let found = Mutex::new(None);
-    let network = network.model();
-    let options =
-        SimOptions { network, delay_max_ns: 0, message_bytes_max: MESSAGE_BYTES_MAX, ..SimOptions::default() };
+) -> Measured {
+    let options = SimOptions { message_bytes_max: MESSAGE_BYTES_MAX, ..network.settings() };
     let workers = u64::from(machines * processes * threads);
-    let search = |me: &Worker| -> farside::Result<()> {
+    on_simulation(Simulation::new(machines * processes, threads, seed).options(options), |me| {
         let job = mode.on(OnJob::new(me)?).costs(COSTS);
         let seriema = Seriema::new(me, mode.aggregation())?.costs(COSTS);
-        let mut samples = Samples::default();
+        let mut taken = Taken::default();
         // The first run sets up the rings.
         for rollouts in [4 * workers, rollouts_per_worker * workers] {
             let position = hex().initial();
@@ -105,21 +97,13 @@ fn simulate(
                 (found.figures, me.now() - start)
             } else {
                 let mut search = Search::new(hex()).params(params(seed)).on(job);
-                let report = search.run(&position, Budget::Rollouts(rollouts))?;
+                let report = search.run(&position, Budget::Rollouts(rollouts)).map_err(search_error)?;
                 (figures_of(&report), report.elapsed)
             };
-            samples = Samples::default();
-            samples.add(figures, elapsed.as_secs_f64());
+            taken = Taken::of(values_of(figures, elapsed.as_secs_f64(), 0.0));
         }
-        let chunks = chunks_max(me)?;
-        if me.id().number() == 0 {
-            let mut metrics = samples.into_metrics(LIMIT);
-            metrics.push(chunks);
-            *found.lock().expect("no thread has panicked") = Some(metrics);
-        }
-        Ok(())
-    };
-    let simulated = Simulation::new(machines * processes, threads, seed).options(options).run(search)?;
-    simulated.verdict?;
-    Ok(found.into_inner().expect("no thread has panicked").expect("worker 0 has measured"))
+        let mut metrics = metrics_of(&taken);
+        metrics.push(chunks_max(me)?);
+        Ok(metrics)
+    })
 }

@@ -4,9 +4,8 @@ use farside::{AccessBytes, GlobalAddress, GlobalPtr, Worker};
 
 use super::Exchange;
 use super::piped::{check, stamp};
-use crate::BenchError;
+use crate::kit::*;
 use crate::limits::libfabric::exchange;
-use crate::shared::Patience;
 
 /// Memory of each of the two: bytes, and a flag with lines of its own.
 #[derive(Clone, Copy, Debug)]

@@ -1,21 +1,17 @@
-//! The same messages over libfabric, beside a message of libfabric's own.
+//! The same messages over libfabric, compared with a message of libfabric's own.
 
-use farside::{Worker, WorkerId};
+use farside::Worker;
 
 use super::{Exchange, METRIC, Method, SIZES, to_and_fro};
-use crate::case::Case;
-use crate::fabric::OfiFabric;
-use crate::limits::Yardstick;
-use crate::limits::libfabric::{Libfabric, RoundTrip};
-use crate::metric::Metric;
-use crate::{BenchError, Options};
+use crate::kit::*;
+use crate::limits::libfabric::{Libfabric, Traffic};
 
 /// Round trips of short messages in one run by default.
 const TRIPS: u64 = 5_000;
 const BYTES_PER_TRIP: usize = 16 << 10;
 const LIMIT: &str = "libfabric ping-pong of 8 B / 2";
 
-pub(super) fn cases(fabric: &OfiFabric) -> Vec<Case> {
+pub(crate) fn cases(fabric: &OfiFabric) -> Vec<Case> {
     let mut cases = Vec::new();
     for way in Method::ALL {
         for bytes in SIZES {
@@ -27,37 +23,22 @@ pub(super) fn cases(fabric: &OfiFabric) -> Vec<Case> {
     cases
 }
 
-fn measure(
-    me: &Worker,
-    fabric: &OfiFabric,
-    way: Method,
-    bytes: usize,
-    options: Options,
-) -> Result<Vec<Metric>, BenchError> {
+fn measure(me: &Worker, fabric: &OfiFabric, way: Method, bytes: usize, options: Options) -> Measured {
     let trips = options.operations_or((TRIPS / (1 + bytes / BYTES_PER_TRIP) as u64).max(50));
     let measured = beside_messages(me, fabric, &mut *way.open(me, bytes)?, trips, options)?;
     me.barrier()?;
     Ok(measured)
 }
 
-/// Measures messages to and fro, beside libfabric's. Collective.
+/// Measures messages to and fro, compared with libfabric's. Collective.
 pub(crate) fn beside_messages(
     me: &Worker,
     fabric: &OfiFabric,
     exchange: &mut dyn Exchange,
     trips: u64,
     options: Options,
-) -> Result<Vec<Metric>, BenchError> {
-    let mut limit = RoundTrip { libfabric: Libfabric::new(me, fabric, 0)?, trips };
-    let (mut times, mut limits) = (Vec::new(), Vec::new());
-    for run in 0..=options.runs() as u64 {
-        me.barrier()?;
-        let limit_ns = if me.id() == WorkerId::new(0) { limit.lead()? } else { limit.follow().map(|()| 0.0)? };
-        let ns = to_and_fro(me, exchange, trips, 2 * run * trips)?;
-        if run > 0 {
-            times.push(ns);
-            limits.push(limit_ns / 2.0);
-        }
-    }
-    Ok(vec![Metric::new(METRIC, "ns", times).against(LIMIT, limits)])
+) -> Measured {
+    let mut limit = Traffic::round_trips(Libfabric::new(me, fabric, 0)?, trips, 0.5, LIMIT);
+    let taken = warmed(options, |run| Ok([once(me, &mut limit)?, to_and_fro(me, exchange, trips, 2 * run * trips)?]))?;
+    Ok(taken.rows([column(METRIC, "ns", 1).against(LIMIT, 0)]))
 }

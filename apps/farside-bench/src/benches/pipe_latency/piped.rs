@@ -5,7 +5,7 @@ use farside_kit::pipe::{PipeReader, PipeWriter};
 use farside_kit::prelude::*;
 
 use super::Exchange;
-use crate::BenchError;
+use crate::kit::*;
 
 /// Number of messages that may be under way in a pipe.
 const WIDTH: usize = 2;

@@ -7,8 +7,7 @@ use farside_kit::prelude::*;
 
 use super::piped::{check, stamp};
 use super::{copy_ns, trips};
-use crate::metric::Metric;
-use crate::{BenchError, Options};
+use crate::kit::*;
 
 /// Bytes of messages that may be under way, so that neither end waits for each message.
 const UNDER_WAY_BYTES: usize = 256 << 10;
@@ -18,10 +17,9 @@ const LIMIT: &str = "memcpy";
 
 /// Measures a stream from worker 0 to the other, which checks both ends of each message and
 /// releases it. Collective.
-pub(super) fn measure(me: &Worker, bytes: usize, options: Options) -> Result<Vec<Metric>, BenchError> {
+pub(super) fn measure(me: &Worker, bytes: usize, options: Options) -> Measured {
     let pipe = me.pipe(me.neighbor(1)).width((UNDER_WAY_BYTES / bytes).clamp(4, 512)).message_bytes(bytes);
     let count = MESSAGES_PER_TRIP * trips(bytes, options);
-    let (mut rates, mut of_bytes, mut limits) = (Vec::new(), Vec::new(), Vec::new());
     let mut pass: Box<dyn FnMut(u64) -> farside::Result<()> + '_> = if me.id() == WorkerId::new(0) {
         let (mut writer, mut data) = (pipe.writer()?, vec![0; bytes]);
         Box::new(move |number| {
@@ -36,21 +34,16 @@ pub(super) fn measure(me: &Worker, bytes: usize, options: Options) -> Result<Vec
         })
     };
     // The first run connects the pipe and touches its memory.
-    for run in 0..=options.runs() {
+    let taken = warmed(options, |_| {
         me.barrier()?;
         let begun = Instant::now();
         (0..count).try_for_each(&mut pass)?;
         // Waits until the last message was read.
         me.barrier()?;
         let per_s = count as f64 / begun.elapsed().as_secs_f64();
-        if run > 0 {
-            rates.push(per_s);
-            of_bytes.push(per_s * bytes as f64);
-            limits.push(bytes as f64 / copy_ns(bytes) * 1e9);
-        }
-    }
+        Ok([per_s, per_s * bytes as f64, bytes as f64 / copy_ns(bytes) * 1e9])
+    })?;
     drop(pass);
     me.barrier()?;
-    let of_bytes = Metric::new("bytes_per_s", "B/s", of_bytes).against(LIMIT, limits);
-    Ok(vec![Metric::new("messages_per_s", "1/s", rates), of_bytes])
+    Ok(taken.rows([column("messages_per_s", "1/s", 0), column("bytes_per_s", "B/s", 1).against(LIMIT, 2)]))
 }

@@ -1,16 +1,10 @@
-//! The same messages on a simulated network, beside the measurements of the authors of rpipe on
-//! Aries.
+//! The same messages on a simulated network, compared with the measurements of the authors of rpipe
+//! on Aries.
 
-use std::sync::Mutex;
-
-use farside::{SimOptions, Simulation, WorkerId};
+use farside::Simulation;
 
 use super::{Load, METRIC, OF_A_PIPE, PROCESSES, messages, repeat};
-use crate::case::Case;
-use crate::fabric::SimNetwork;
-use crate::metric::Metric;
-use crate::row::Row;
-use crate::{BenchError, Options};
+use crate::kit::*;
 
 /// Messages of all processes in one run by default.
 const MESSAGES: u64 = 4000;
@@ -24,13 +18,13 @@ const PUBLISHED_PEER: &str = "rpipe-published";
 /// The network of that measurement.
 const PUBLISHED_ON: &str = "aries";
 
-pub(super) fn cases(network: SimNetwork) -> Vec<Case> {
+pub(crate) fn cases(network: SimNetwork) -> Vec<Case> {
     let case = |load: Load| Case::here(load.case(), move |options| simulate(load, network, options));
     let all = Case::from_rows("all", move |rows| ends(rows, network));
     Load::all(&PROCESSES).map(case).chain([all]).collect()
 }
 
-/// Returns the least and the most of all loads, beside the published figures.
+/// Returns the least and the most of all loads, compared with the published figures.
 fn ends(rows: &[Row], network: SimNetwork) -> Vec<Metric> {
     let times = || rows.iter().filter(|row| row.metric == METRIC).map(|row| row.value);
     if times().next().is_none() {
@@ -47,19 +41,10 @@ fn ends(rows: &[Row], network: SimNetwork) -> Vec<Metric> {
     metrics
 }
 
-fn simulate(load: Load, network: SimNetwork, options: Options) -> Result<Vec<Metric>, BenchError> {
+fn simulate(load: Load, network: SimNetwork, options: Options) -> Measured {
     let of_a_pipe = if options.quick { OF_A_PIPE_QUICK } else { OF_A_PIPE };
     let messages = messages(load.processes, MESSAGES, of_a_pipe, options);
-    let sim = SimOptions { network: network.model(), delay_max_ns: 0, ..SimOptions::default() };
-    let found = Mutex::new(Vec::new());
-    let simulated = Simulation::new(load.processes, 1, options.seed).options(sim).run(|me| {
-        // One run suffices, because every run is the same.
-        let metrics = repeat(me, load, messages, 1)?;
-        if me.id() == WorkerId::new(0) {
-            *found.lock().expect("no thread has panicked") = metrics;
-        }
-        Ok(())
-    })?;
-    simulated.verdict?;
-    Ok(found.into_inner().expect("no thread has panicked"))
+    let simulation = Simulation::new(load.processes, 1, options.seed).options(network.settings());
+    // One run suffices, because every run is the same.
+    on_simulation(simulation, |me| repeat(me, load, messages, options.with_runs(1)))
 }

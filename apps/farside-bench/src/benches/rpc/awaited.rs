@@ -1,5 +1,5 @@
-//! Null calls that a task awaits, beside a ping-pong of tasks over a Unix socket. Each side is a
-//! runtime of tokio with one thread.
+//! Null calls that a task awaits, compared with a ping-pong of tasks over a Unix socket. Each side
+//! is a runtime of tokio with one thread.
 
 use std::hint::black_box;
 use std::os::linux::net::SocketAddrExt;
@@ -15,17 +15,13 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::{BLOCKED_TRIPS, failed};
-use crate::metric::Metric;
-use crate::stats::median;
-use crate::timing::TOGETHER;
-use crate::turns::in_turns;
-use crate::{BenchError, Options};
+use super::BLOCKED_TRIPS;
+use crate::kit::*;
 
 /// The longest time of one part of a turn.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-pub(super) fn null(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchError> {
+pub(super) fn null(me: &Worker, options: Options) -> Measured {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let count = options.operations_or(BLOCKED_TRIPS);
     let mut line = line(me, &runtime)?;
@@ -62,10 +58,9 @@ pub(super) fn null(me: &Worker, options: Options) -> Result<Vec<Metric>, BenchEr
         if let Some(client) = &client {
             end(&runtime, client)?;
         }
-        Ok(vec![limit_ns, call_ns?])
+        Ok([limit_ns, call_ns?])
     })?;
-    let metric = taken.metric("rtt_ns", "ns", 1).against("tokio's Unix socket ping-pong", taken.samples_of(0));
-    Ok(taken.report(vec![metric]))
+    Ok(taken.rows([column("rtt_ns", "ns", 1).against("tokio's Unix socket ping-pong", 0)]))
 }
 
 async fn within<T>(work: impl Future<Output = Result<T, BenchError>>) -> Result<T, BenchError> {

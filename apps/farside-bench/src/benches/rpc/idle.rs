@@ -1,4 +1,5 @@
-//! Open connections that are idle: what they cost, and how much longer a call takes beside them.
+//! Open connections that are idle: what they cost, and how much longer a call takes while they are
+//! open.
 
 use std::fs;
 use std::hint::black_box;
@@ -9,25 +10,17 @@ use farside::{Worker, WorkerId};
 use farside_rpc::{Never, Server};
 use farside_sys::process::cpu_time_used;
 
-use super::{
-    BLOCKED_TRIPS, Ends, Over, SPIN, SPUN_TRIPS, Wait, address, connect, connect_all, failed, limit_of, tokens,
-};
-use crate::limits::ping_pong::PingPong;
-use crate::metric::Metric;
+use super::{BLOCKED_TRIPS, Ends, Over, SPIN, SPUN_TRIPS, Wait, address, connect, connect_all, limit_of, tokens};
+use crate::kit::*;
 use crate::resident::Resident;
-use crate::shared::Shared;
-use crate::timing::time_latency;
-use crate::turns::{in_turns, once};
-use crate::{BenchError, Options};
 
 /// The connections whose cost is measured, and the time for which they are left alone.
 const COUNT: usize = 1000;
 const ALONE: Duration = Duration::from_secs(1);
 
 /// A null call while other connections are open and idle.
-pub(super) fn beside(me: &Worker, options: Options, over: Over, idle: usize) -> Result<Vec<Metric>, BenchError> {
-    let memory = Shared::new(me, PingPong::BYTES)?;
-    let mut limit = limit_of(me, &memory, over, Wait::Spin)?;
+pub(super) fn beside(me: &Worker, options: Options, over: Over, idle: usize) -> Measured {
+    let mut limit = limit_of(me, over, Wait::SPIN)?;
     farside_sys::limits::raise_max_open_files();
     let mut ends = Ends::new(me, over, SPIN)?;
     let _idle = connect_all(&mut ends, idle)?;
@@ -42,22 +35,21 @@ pub(super) fn beside(me: &Worker, options: Options, over: Over, idle: usize) -> 
                 Ok(())
             })
         })?;
-        Ok(vec![limit_ns, latency.median_ns])
+        Ok([limit_ns, latency.median_ns])
     })?;
-    let metric = taken.metric("rtt_ns", "ns", 1).against(limit.name(), taken.samples_of(0));
-    Ok(taken.report(vec![metric]))
+    Ok(taken.rows([column("rtt_ns", "ns", 1).against(limit.name(), 0)]))
 }
 
-/// What a process has: bytes of memory, and descriptors.
+/// The bytes of memory and the descriptors of this process.
 fn possessions() -> Result<[f64; 2], BenchError> {
     let path = "/proc/self/fd";
     let open = fs::read_dir(path).map_err(|cause| BenchError::System { doing: "reading", path: path.into(), cause })?;
     Ok([Resident::of_this_process()?.data_bytes as f64, open.count() as f64])
 }
 
-/// What a connection costs each side when it has carried a call and is idle. The server has threads
-/// of its own, as most have.
-pub(super) fn cost(me: &Worker, options: Options, over: Over) -> Result<Vec<Metric>, BenchError> {
+/// The cost of a connection for each side when it has carried a call and is idle. The server has
+/// threads of its own, as most have.
+pub(super) fn cost(me: &Worker, options: Options, over: Over) -> Measured {
     farside_sys::limits::raise_max_open_files();
     let serves = me.id() == WorkerId::new(1);
     let start = || Server::builder().listen(address(over)).map_err(failed)?.tokens(tokens()).start().map_err(failed);
@@ -68,8 +60,7 @@ pub(super) fn cost(me: &Worker, options: Options, over: Over) -> Result<Vec<Metr
         client.ping(7).map_err(failed)?;
         Ok::<_, BenchError>(client)
     };
-    let mut costs = [const { Vec::new() }; 6];
-    for _ in 0..options.runs() {
+    let taken = cold(options, |_| {
         // The first connection has threads start.
         let first = if serves { None } else { Some(connect_and_call()?) };
         me.barrier()?;
@@ -82,19 +73,17 @@ pub(super) fn cost(me: &Worker, options: Options, over: Over) -> Result<Vec<Metr
         thread::sleep(ALONE);
         let used = (cpu_time_used() - used_before).as_secs_f64() / start.elapsed().as_secs_f64();
         let each = [0, 1].map(|kind| (after[kind] - before[kind]) / COUNT as f64);
-        if let Some(of_all) = me.gather(WorkerId::new(0), [each[0], each[1], used])? {
-            costs.iter_mut().zip(of_all.concat()).for_each(|(samples, cost)| samples.push(cost));
-        }
+        let of_all = me.gather(WorkerId::new(0), [each[0], each[1], used])?.unwrap_or_default();
         drop((first, clients));
         me.barrier()?;
-    }
-    let [client_bytes, client_fds, client_cpu, server_bytes, server_fds, server_cpu] = costs;
-    Ok(vec![
-        Metric::new("server_bytes", "B", server_bytes),
-        Metric::new("server_descriptors", "1", server_fds),
-        Metric::new("server_cpu_fraction", "1", server_cpu),
-        Metric::new("client_bytes", "B", client_bytes),
-        Metric::new("client_descriptors", "1", client_fds),
-        Metric::new("client_cpu_fraction", "1", client_cpu),
-    ])
+        Ok(of_all.concat())
+    })?;
+    Ok(taken.rows([
+        column("server_bytes", "B", 3),
+        column("server_descriptors", "1", 4),
+        column("server_cpu_fraction", "1", 5),
+        column("client_bytes", "B", 0),
+        column("client_descriptors", "1", 1),
+        column("client_cpu_fraction", "1", 2),
+    ]))
 }

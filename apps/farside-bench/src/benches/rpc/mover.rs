@@ -8,12 +8,8 @@ use farside::{Worker, WorkerId};
 use farside_rpc::bulk::{Bulk, Read, scope};
 use farside_rpc::{Handling, Never, Server, Service, TransferError};
 
-use super::{Over, address, connect, failed, tokens};
-use crate::metric::Metric;
-use crate::stats::quantile;
-use crate::timing::{ALONE, time_batches};
-use crate::turns::in_turns;
-use crate::{BenchError, Options};
+use super::{Over, address, connect, tokens};
+use crate::kit::*;
 
 const BYTES: usize = 1 << 30;
 /// The bytes that the handler pulls at a time, and the number of such pieces under way.
@@ -36,8 +32,9 @@ fn service() -> Service {
     )
 }
 
-/// The time that 99 % of the calls do not exceed, beside the same while the other client is idle.
-pub(super) fn beside(me: &Worker, options: Options, over: Over) -> Result<Vec<Metric>, BenchError> {
+/// The time that 99 % of the calls do not exceed, compared with the same while the other client is
+/// idle.
+pub(super) fn beside(me: &Worker, options: Options, over: Over) -> Measured {
     let serving = WorkerId::new(1);
     let server = match me.id() == serving {
         true => {
@@ -84,6 +81,8 @@ pub(super) fn beside(me: &Worker, options: Options, over: Over) -> Result<Vec<Me
         Ok(found)
     })?;
     drop(server);
-    let p99 = taken.metric("rtt_p99_ns", "ns", 1).against("while the other client is idle", taken.samples_of(0));
-    Ok(taken.report(vec![p99, taken.metric("bytes_per_s", "B/s", 2)]))
+    Ok(taken.rows([
+        column("rtt_p99_ns", "ns", 1).against("while the other client is idle", 0),
+        column("bytes_per_s", "B/s", 2),
+    ]))
 }

@@ -10,13 +10,10 @@ use farside_rpc::bulk::{Bulk, Read};
 use farside_rpc::sim::{Profile, Simulation};
 use farside_rpc::{Pending, Procedure, Server, Service};
 
-use super::failed;
-use crate::case::Case;
-use crate::metric::Metric;
-use crate::{BenchError, Options};
+use crate::kit::*;
 
 /// The shares of the network's bandwidth that Mercury published: over InfiniBand (Figure 4), and on
-/// a Cray XE6 (Figure 5). They stand beside the most clients, which fill the line.
+/// a Cray XE6 (Figure 5). They stand next to the most clients, which fill the line.
 const PUBLISHED: [(&str, f64); 2] = [("mercury-infiniband-published", 0.7), ("mercury-cray-published", 0.4)];
 const CLIENTS: [usize; 7] = [1, 4, 16, 64, 256, 1024, 4096];
 /// The pulls of a client that are under way at once.
@@ -34,15 +31,14 @@ pub(super) fn cases() -> impl Iterator<Item = Case> {
         .map(|clients| Case::here(format!("clients-{clients}/simulated"), move |options| pulls(options, clients)))
 }
 
-fn pulls(options: Options, clients: usize) -> Result<Vec<Metric>, BenchError> {
+fn pulls(options: Options, clients: usize) -> Measured {
     farside_sys::limits::raise_max_open_files();
     let profile = Profile::default();
     let line = profile.server_bytes_per_s.min(profile.client_bytes_per_s.saturating_mul(clients as u64)) as f64;
     let rounds = (options.operations_or(PULLS) as usize).div_ceil(clients * DEPTH);
-    let (mut rates, mut host_ns) = (Vec::new(), Vec::new());
-    for run in 0..options.runs().max(1) {
+    let taken = cold(options.with_runs(options.runs().max(1)), |run| {
         let builder = Server::builder().provider(0, service()).max_connections(clients as u32);
-        let simulation = Simulation::new(builder, profile, options.seed + run as u64).map_err(failed)?;
+        let simulation = Simulation::new(builder, profile, options.seed + run).map_err(failed)?;
         let connect = |_| simulation.connect().map(|client| client.deadline(PATIENCE));
         let connected = (0..clients).map(connect).collect::<Result<Vec<_>, _>>().map_err(failed)?;
         let pulls: Vec<Pull> = connected.iter().map(|client| client.procedure("bench", 0, "pull")).collect();
@@ -63,13 +59,13 @@ fn pulls(options: Options, clients: usize) -> Result<Vec<Metric>, BenchError> {
             }
         }
         let count = (rounds * clients * DEPTH) as f64;
-        rates.push(count * BYTES as f64 / (simulation.now() - begun).as_secs_f64());
-        host_ns.push(begun_here.elapsed().as_nanos() as f64 / count);
-    }
-    let limit = vec![line; rates.len()];
-    let rate = Metric::new("bytes_per_s", "B/s", rates).against("simulated line", limit);
-    let mut metrics = vec![rate.clone(), Metric::new("host_ns", "ns", host_ns)];
+        let per_s = count * BYTES as f64 / (simulation.now() - begun).as_secs_f64();
+        Ok([per_s, begun_here.elapsed().as_nanos() as f64 / count, line])
+    })?;
+    let mut metrics =
+        taken.rows([column("bytes_per_s", "B/s", 0).against("simulated line", 2), column("host_ns", "ns", 1)]);
     if Some(&clients) == CLIENTS.last() {
+        let rate = metrics[0].clone();
         metrics.extend(PUBLISHED.map(|(peer, share)| rate.published(peer, share * line, 1)));
     }
     Ok(metrics)

@@ -8,7 +8,7 @@ use farside::{Worker, WorkerId};
 use self::pipes::Pipes;
 use self::signals::Signals;
 use super::grid::Grid;
-use crate::BenchError;
+use crate::kit::*;
 
 /// How rows travel to the neighbors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,10 +5,8 @@ use std::time::Instant;
 use farside::Worker;
 
 use super::COPIES;
-use crate::BenchError;
-use crate::limits::Yardstick;
+use crate::kit::*;
 use crate::limits::libfabric::Puts;
-use crate::shared::Shared;
 
 /// Copies from private memory into memory that both processes map.
 #[derive(Debug)]
@@ -31,7 +29,7 @@ impl Yardstick for Copies {
         COPIES
     }
 
-    fn lead(&mut self) -> Result<f64, BenchError> {
+    fn measure(&mut self) -> Result<f64, BenchError> {
         let deadline = Instant::now();
         let start = Instant::now();
         for at in 0..self.puts.count {
@@ -41,9 +39,5 @@ impl Yardstick for Copies {
             self.there.bytes().put(offset as u64, bytes, deadline)?;
         }
         Ok(self.puts.count as f64 / start.elapsed().as_secs_f64())
-    }
-
-    fn follow(&mut self) -> Result<(), BenchError> {
-        Ok(())
     }
 }

@@ -9,10 +9,9 @@ use farside_fabric::shm::{ShmConfig, ShmEndpoint};
 use farside_fabric::{Event, FabricError, RemoteKey, RemoteRegion, Transport};
 use farside_sys::process::random_bytes;
 
-use crate::BenchError;
-use crate::fabric::{OfiFabric, address};
+use crate::fabric::address;
+use crate::kit::*;
 use crate::limits::libfabric::{Puts, exchange};
-use crate::shared::Patience;
 
 /// The longest time of the first contact, and of any wait of a stream.
 const WAIT_MAX: Duration = Duration::from_secs(20);

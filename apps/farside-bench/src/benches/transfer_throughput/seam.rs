@@ -8,9 +8,7 @@ use farside::Worker;
 use farside_fabric::{Completion, Operation, Outcome};
 
 use super::ends::Ends;
-use crate::BenchError;
-use crate::fabric::OfiFabric;
-use crate::limits::Yardstick;
+use crate::kit::*;
 use crate::limits::libfabric::Puts;
 
 /// A stream of such puts.
@@ -49,7 +47,7 @@ impl Yardstick for Seam {
         "puts through the seam"
     }
 
-    fn lead(&mut self) -> Result<f64, BenchError> {
+    fn measure(&mut self) -> Result<f64, BenchError> {
         let Puts { count, under_way, .. } = self.ends.puts;
         let key = self.ends.attach()?.key();
         let mut posted: VecDeque<Completion> = VecDeque::with_capacity(under_way);
@@ -72,7 +70,7 @@ impl Yardstick for Seam {
         Ok(count as f64 / elapsed.as_secs_f64())
     }
 
-    fn follow(&mut self) -> Result<(), BenchError> {
+    fn answer(&mut self) -> Result<(), BenchError> {
         self.ends.attend()
     }
 }

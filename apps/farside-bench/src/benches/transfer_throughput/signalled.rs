@@ -5,14 +5,12 @@ use std::time::Instant;
 
 use farside::Worker;
 use farside_fabric::memory::Growth;
-use farside_fabric::{FabricError, LocalRegion};
+use farside_fabric::{FabricError, LocalRegion, RemoteRegion};
 use farside_transmit::{Circular, CircularOptions, Queue, QueueOptions, Span, Transmitter};
 
 use super::MANUAL;
 use super::ends::Ends;
-use crate::BenchError;
-use crate::fabric::OfiFabric;
-use crate::limits::Yardstick;
+use crate::kit::*;
 use crate::limits::libfabric::Puts;
 
 /// The depth of a queue for puts of `bytes` bytes. Puts under way should not fill the caches more
@@ -36,6 +34,50 @@ pub(super) fn units(bytes: usize) -> usize {
     3 * window(bytes)
 }
 
+/// Makes puts from pieces of memory that are used in turn, one in a window of which is signalled.
+pub(super) fn put_by_hand(
+    queue: &Queue,
+    memory: &LocalRegion,
+    region: &RemoteRegion,
+    puts: Puts,
+    deadline: Instant,
+) -> Result<(), FabricError> {
+    let (window, units) = (window(puts.bytes) as u64, puts.under_way as u64);
+    let own = memory.as_remote();
+    for at in 0..puts.count {
+        // The earlier put from the same memory must be complete.
+        if at >= units && queue.completed() <= at - units {
+            queue.wait((at - units + 1).next_multiple_of(window), deadline)?;
+        }
+        let offset = puts.offset(at) as u64;
+        own.put(offset, &at.to_le_bytes(), deadline)?;
+        let number = at + 1;
+        let signal = (number.is_multiple_of(window) || number == puts.count).then_some(number);
+        let from = Span::new(memory, offset, puts.bytes)?;
+        while let Err(error) = queue.put(from, region, offset, signal) {
+            let FabricError::QueueFull { .. } = error else { return Err(error) };
+            queue.poll()?;
+        }
+    }
+    queue.wait(puts.count, deadline)
+}
+
+/// Makes puts through a transmitter, which signals them.
+pub(super) fn put_units(
+    transmitter: &Transmitter,
+    units: &mut Circular,
+    region: &RemoteRegion,
+    puts: Puts,
+    deadline: Instant,
+) -> Result<(), FabricError> {
+    for at in 0..puts.count {
+        let unit = units.take_by(deadline)?;
+        unit.write(0, &at.to_le_bytes());
+        transmitter.put_unit(&unit, 0..puts.bytes, region, puts.offset(at) as u64, deadline)?;
+    }
+    transmitter.flush(deadline)
+}
+
 /// Puts that are signalled by hand, from pieces of memory that are used in turn.
 #[derive(Debug)]
 pub(super) struct Manual {
@@ -57,36 +99,19 @@ impl Yardstick for Manual {
         MANUAL
     }
 
-    fn lead(&mut self) -> Result<f64, BenchError> {
+    fn measure(&mut self) -> Result<f64, BenchError> {
         let puts = self.ends.puts;
-        let (window, units) = (window(puts.bytes) as u64, puts.under_way as u64);
         let region = self.ends.attach()?;
-        let own = self.memory.as_remote();
         let queue = Queue::open(&self.ends.end, self.ends.peer, QueueOptions { depth: depth(puts.bytes) })?;
         let deadline = self.ends.deadline();
         let start = Instant::now();
-        for at in 0..puts.count {
-            // The earlier put from the same memory must be complete.
-            if at >= units && queue.completed() <= at - units {
-                queue.wait((at - units + 1).next_multiple_of(window), deadline)?;
-            }
-            let offset = puts.offset(at) as u64;
-            own.put(offset, &at.to_le_bytes(), deadline)?;
-            let number = at + 1;
-            let signal = (number.is_multiple_of(window) || number == puts.count).then_some(number);
-            let from = Span::new(&self.memory, offset, puts.bytes)?;
-            while let Err(error) = queue.put(from, &region, offset, signal) {
-                let FabricError::QueueFull { .. } = error else { return Err(error.into()) };
-                queue.poll()?;
-            }
-        }
-        queue.wait(puts.count, deadline)?;
+        put_by_hand(&queue, &self.memory, &region, puts, deadline)?;
         let elapsed = start.elapsed();
         self.ends.tell()?;
         Ok(puts.count as f64 / elapsed.as_secs_f64())
     }
 
-    fn follow(&mut self) -> Result<(), BenchError> {
+    fn answer(&mut self) -> Result<(), BenchError> {
         self.ends.attend()
     }
 }
@@ -118,25 +143,20 @@ impl Yardstick for Auto {
         "automatic signalling"
     }
 
-    fn lead(&mut self) -> Result<f64, BenchError> {
+    fn measure(&mut self) -> Result<f64, BenchError> {
         let puts = self.ends.puts;
         let region = self.ends.attach()?;
         let options = QueueOptions { depth: depth(puts.bytes) };
         let transmitter = Transmitter::open(&self.ends.end, self.ends.peer, options)?;
         let deadline = self.ends.deadline();
         let start = Instant::now();
-        for at in 0..puts.count {
-            let unit = self.units.take_by(deadline)?;
-            unit.write(0, &at.to_le_bytes());
-            transmitter.put_unit(&unit, 0..puts.bytes, &region, puts.offset(at) as u64, deadline)?;
-        }
-        transmitter.flush(deadline)?;
+        put_units(&transmitter, &mut self.units, &region, puts, deadline)?;
         let elapsed = start.elapsed();
         self.ends.tell()?;
         Ok(puts.count as f64 / elapsed.as_secs_f64())
     }
 
-    fn follow(&mut self) -> Result<(), BenchError> {
+    fn answer(&mut self) -> Result<(), BenchError> {
         self.ends.attend()
     }
 }

@@ -1,4 +1,5 @@
-//! The same puts on a simulated network, beside the one figure that the authors of Seriema state.
+//! The same puts on a simulated network, compared with the one figure that the authors of Seriema
+//! state.
 //!
 //! The simulation models the network, whose queues are finite like real ones. A completion costs it
 //! nothing, so these rows show whether signalling keeps the line busy.
@@ -12,16 +13,15 @@ use farside_fabric::sim::SimFabric;
 use farside_fabric::{
     Completion, FabricError, LocalRegion, Operation, Outcome, ProcessId, RemoteKey, RemoteRegion, Transport,
 };
-use farside_transmit::{Circular, CircularOptions, Queue, QueueOptions, Span, Transmitter};
+use farside_transmit::{Circular, CircularOptions, Queue, QueueOptions, Transmitter};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::{METRIC, SIZES, signalled};
+use super::signalled::{self, put_by_hand, put_units};
+use super::{METRIC, SIZES};
 use crate::benches::{beside_seriema, size_name};
-use crate::case::Case;
-use crate::fabric::SimNetwork;
-use crate::metric::Metric;
-use crate::{BenchError, Options};
+use crate::kit::*;
+use crate::limits::libfabric::Puts;
 
 /// Puts of one run by default.
 const PUTS: u64 = 2000;
@@ -36,7 +36,7 @@ const PUBLISHED: (&str, usize, f64) = ("auto", 4096, 5464e6);
 /// The network of that measurement.
 const PUBLISHED_ON: &str = "fdr";
 
-pub(super) fn cases(network: SimNetwork) -> Vec<Case> {
+pub(crate) fn cases(network: SimNetwork) -> Vec<Case> {
     let modes: [(&str, Mode); 3] = [("raw", raw), ("manual", manual), ("auto", auto)];
     let mut cases = Vec::new();
     for (name, mode) in modes {
@@ -50,13 +50,7 @@ pub(super) fn cases(network: SimNetwork) -> Vec<Case> {
     cases
 }
 
-fn measure(
-    mode: Mode,
-    bytes: usize,
-    published: Option<f64>,
-    network: SimNetwork,
-    options: Options,
-) -> Result<Vec<Metric>, BenchError> {
+fn measure(mode: Mode, bytes: usize, published: Option<f64>, network: SimNetwork, options: Options) -> Measured {
     let rates = (0..RUNS).map(|run| rate(mode, bytes, network, options, options.seed.wrapping_add(run)));
     let rates: Vec<f64> = rates.collect::<Result<_, _>>()?;
     let model = network.model();
@@ -74,6 +68,16 @@ struct Sender<'s> {
     to: ProcessId,
     region: RemoteRegion,
     bytes: usize,
+}
+
+impl Sender<'_> {
+    fn puts(&self, count: u64) -> Puts {
+        puts_of(self.bytes, count)
+    }
+}
+
+fn puts_of(bytes: usize, count: u64) -> Puts {
+    Puts { bytes, under_way: signalled::units(bytes), count }
 }
 
 /// Returns the rate per second.
@@ -108,29 +112,25 @@ fn rate(mode: Mode, bytes: usize, network: SimNetwork, options: Options, seed: u
         })
     });
     let taken = taken.map_err(farside::Error::from)?;
-    let last = u64::from_le_bytes(last_number(&target.starter(), bytes, count).map_err(farside::Error::from)?);
+    let last = u64::from_le_bytes(last_number(&target.starter(), puts_of(bytes, count)).map_err(farside::Error::from)?);
     if last != count - 1 {
         return Err(BenchError::WrongSum { what: "the number in the last put", expected: count - 1, found: last });
     }
     Ok(count as f64 / taken.as_secs_f64())
 }
 
-fn offset(at: u64, bytes: usize) -> u64 {
-    at % signalled::units(bytes) as u64 * bytes as u64
-}
-
-fn last_number(memory: &LocalRegion, bytes: usize, count: u64) -> Result<[u8; 8], FabricError> {
+fn last_number(memory: &LocalRegion, puts: Puts) -> Result<[u8; 8], FabricError> {
     let mut found = [0; 8];
-    memory.as_remote().get(offset(count - 1, bytes), &mut found, std::time::Instant::now())?;
+    memory.as_remote().get(puts.offset(puts.count - 1) as u64, &mut found, std::time::Instant::now())?;
     Ok(found)
 }
 
 /// Posts each put with a completion of its own, as many at a time as the queue is deep.
 fn raw(sender: &Sender<'_>, count: u64) -> Result<(), FabricError> {
     let deadline = sender.end.clock().now() + PATIENCE;
-    let under_way = signalled::units(sender.bytes);
+    let puts = sender.puts(count);
     let mut posted: VecDeque<Completion> = VecDeque::new();
-    let mut spare = vec![vec![1; sender.bytes]; under_way];
+    let mut spare = vec![vec![1; puts.bytes]; puts.under_way];
     let take_back = |posted: &mut VecDeque<Completion>| {
         let oldest = posted.pop_front().expect("every buffer is here or under way");
         match oldest.wait(&**sender.end, sender.to, deadline)? {
@@ -144,7 +144,7 @@ fn raw(sender: &Sender<'_>, count: u64) -> Result<(), FabricError> {
             None => take_back(&mut posted)?,
         };
         data[..8].copy_from_slice(&at.to_le_bytes());
-        let put = Operation::Put { offset: offset(at, sender.bytes), data };
+        let put = Operation::Put { offset: puts.offset(at) as u64, data };
         posted.push_back(sender.end.post(sender.region.key(), put)?);
     }
     while !posted.is_empty() {
@@ -154,35 +154,18 @@ fn raw(sender: &Sender<'_>, count: u64) -> Result<(), FabricError> {
 }
 
 fn manual(sender: &Sender<'_>, count: u64) -> Result<(), FabricError> {
-    let (window, units) = (signalled::window(sender.bytes) as u64, signalled::units(sender.bytes) as u64);
-    let memory = sender.end.register(sender.bytes * units as usize)?;
-    let queue = Queue::open(sender.end, sender.to, QueueOptions { depth: signalled::depth(sender.bytes) })?;
-    let deadline = sender.end.clock().now() + PATIENCE;
-    for at in 0..count {
-        if at >= units && queue.completed() <= at - units {
-            queue.wait((at - units + 1).next_multiple_of(window), deadline)?;
-        }
-        let offset = offset(at, sender.bytes);
-        memory.as_remote().put(offset, &at.to_le_bytes(), deadline)?;
-        let number = at + 1;
-        let signal = (number.is_multiple_of(window) || number == count).then_some(number);
-        queue.put(Span::new(&memory, offset, sender.bytes)?, &sender.region, offset, signal)?;
-    }
-    queue.wait(count, deadline)
+    let puts = sender.puts(count);
+    let memory = sender.end.register(puts.area_bytes())?;
+    let queue = Queue::open(sender.end, sender.to, QueueOptions { depth: signalled::depth(puts.bytes) })?;
+    put_by_hand(&queue, &memory, &sender.region, puts, sender.end.clock().now() + PATIENCE)
 }
 
 fn auto(sender: &Sender<'_>, count: u64) -> Result<(), FabricError> {
-    let units = signalled::units(sender.bytes);
-    let options = CircularOptions { unit_bytes: sender.bytes, units, growth: Growth::Linear, units_max: units };
+    let puts = sender.puts(count);
+    let (unit_bytes, units) = (puts.bytes, puts.under_way);
+    let options = CircularOptions { unit_bytes, units, growth: Growth::Linear, units_max: units };
     let mut units = Circular::new(Box::new(sender.end.clone()), options);
-    let options = QueueOptions { depth: signalled::depth(sender.bytes) };
+    let options = QueueOptions { depth: signalled::depth(puts.bytes) };
     let transmitter = Transmitter::open(sender.end, sender.to, options)?;
-    let deadline = sender.end.clock().now() + PATIENCE;
-    for at in 0..count {
-        let unit = units.take_by(deadline)?;
-        unit.write(0, &at.to_le_bytes());
-        let offset = offset(at, sender.bytes);
-        transmitter.put_unit(&unit, 0..sender.bytes, &sender.region, offset, deadline)?;
-    }
-    transmitter.flush(deadline)
+    put_units(&transmitter, &mut units, &sender.region, puts, sender.end.clock().now() + PATIENCE)
 }

@@ -35,7 +35,7 @@ pub(super) fn top_to_bottom<const L: usize>(stones: &Rows<L>, size: usize) -> [b
 
 /// Exchanges rows and columns. Neighbours stay neighbours, and left to right becomes top to bottom.
 ///
-/// Swaps smaller and smaller squares beside the diagonal.
+/// Swaps smaller and smaller squares on both sides of the diagonal.
 pub(super) fn transposed(mut rows: [u16; MAX_SIZE]) -> [u16; MAX_SIZE] {
     for (side, mask) in [(8, 0x00FF), (4, 0x0F0F), (2, 0x3333), (1, 0x5555)] {
         for row in (0..MAX_SIZE).filter(|row| row & side == 0) {

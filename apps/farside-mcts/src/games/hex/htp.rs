@@ -71,7 +71,7 @@ pub struct Engine {
     thinking: Option<Thinking>,
 }
 
-/// What the driver of an [`Engine`] does next.
+/// The next action of the driver of an [`Engine`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Action {

@@ -172,7 +172,7 @@ fn by_words(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// Threads of one process meet at a value and at a mutex, which the checker is told about.
+/// Threads of one process meet at a value and at a mutex, of which the checker knows.
 fn by_threads(me: &Worker) -> Result<()> {
     let combining = Dist::new(me, || Combining::new(0_u32))?;
     let mutex = Dist::new(me, || Mutex::new(0_u32))?;

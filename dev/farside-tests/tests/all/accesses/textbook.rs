@@ -319,7 +319,7 @@ fn between_two_barriers(me: &Worker) -> Result<()> {
     memory.free(me)
 }
 
-/// What a function on a pool did is known when all calls have run.
+/// The writes of a function on a pool are known when all calls have run.
 fn what_a_pool_did_is_known_at_quiescence(me: &Worker) -> Result<()> {
     let memory = memory(me)?;
     let at = part(me, &memory).start();

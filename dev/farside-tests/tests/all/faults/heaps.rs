@@ -20,7 +20,7 @@ thread_local! {
     static KEPT: RefCell<Vec<(RemoteBlock, u8)>> = RefCell::default();
 }
 
-/// Takes a block. Frees one at once if told to.
+/// Takes a block. Frees one at once if `at_once` is set.
 fn take_in(there: &Worker, (name, content, at_once): (RemoteBlock, u8, bool)) {
     KEPT.with_borrow_mut(|kept| kept.push((name, content)));
     if at_once {
@@ -60,7 +60,7 @@ impl Traffic<'_> {
         let content = round as u8;
         for number in 0..8 {
             let mut block: Block<'_> = match self.heap.alloc(number * 40) {
-                // The peer keeps its blocks until it is told to free them.
+                // The peer keeps its blocks until a call frees them.
                 Err(HeapError::Exhausted { .. }) => break,
                 block => block?,
             };

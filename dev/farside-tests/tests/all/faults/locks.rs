@@ -13,14 +13,14 @@ use crate::support::{failure, take_notes, verdict, write_note};
 
 const HOME: WorkerId = WorkerId::new(0);
 
-/// What another worker has told this one by a call.
+/// The number that another worker has sent to this one by a call.
 type Told = PerWorker<Cell<u32>>;
 
 fn tell(me: &Worker, to: WorkerId, told: Told) -> Result<()> {
     Ok(me.call(to, told, |there, told| told.here(there).set(told.here(there).get() + 1))?)
 }
 
-/// Waits until a worker that has told this one before serves calls again, so that it has come to
+/// Waits until a worker that has sent a number before serves calls again, so that it has come to
 /// its next wait.
 fn see_it_wait(me: &Worker, worker: WorkerId) -> Result<()> {
     me.call_return(worker, (), |_, ()| ())?.wait()

@@ -88,7 +88,7 @@ impl Point {
     }
 }
 
-/// What happens to process 1.
+/// The accident of process 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Accident {
     /// At one point of a group, the middle one.

@@ -67,7 +67,7 @@ fn before_the_ring_stands() {
     });
 }
 
-/// The service thread looks for room soon, although it was told before of a batch that may wait for
+/// The service thread looks for room soon, although it knows of an earlier batch that may wait for
 /// an hour.
 #[test]
 fn behind_a_held_call() {

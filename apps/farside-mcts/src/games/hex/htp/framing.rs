@@ -47,7 +47,7 @@ pub(super) fn framed(id: Option<u32>, result: &Result<String, String>) -> String
     frame
 }
 
-/// Returns a block that a front end shows beside the answers.
+/// Returns a block that a front end shows next to the answers.
 pub(super) fn gfx(kind: &str, text: &str) -> String {
     let mut block = format!("gogui-gfx:\n{kind}\n");
     push_block(&mut block, text);

@@ -10,7 +10,7 @@ pub(super) struct Neighbours {
     me: WorkerId,
     /// Number of rollouts that each worker got from here and has not returned.
     outstanding: Vec<u32>,
-    /// Whether each worker has refused a node for lack of memory.
+    /// For each worker: true once it has refused a node for lack of memory.
     is_full: Vec<bool>,
     /// Idle workers that have asked for work, each listed once.
     idle: VecDeque<WorkerId>,

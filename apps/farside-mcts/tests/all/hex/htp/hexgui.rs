@@ -1,4 +1,4 @@
-//! What HexGui and `twogtp` send, and what the engine answers.
+//! The commands of HexGui and `twogtp`, and the answers of the engine.
 
 use farside_mcts::Rng;
 use farside_mcts::games::hex::Cell;
