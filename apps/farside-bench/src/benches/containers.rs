@@ -2,6 +2,7 @@
 //! on processes or in the simulator, beside its prediction.
 
 mod beside;
+mod published;
 
 use std::sync::Mutex;
 
@@ -9,6 +10,7 @@ use farside::{SimOptions, Simulation, Worker, WorkerId};
 use farside_containers::{CostModel, Load};
 
 pub(super) use self::beside::{Beside, beside};
+pub(super) use self::published::{By, Ring, Table};
 use crate::case::Case;
 use crate::fabric::{Fabric, SimNetwork};
 use crate::metric::Metric;
