@@ -65,8 +65,6 @@ pub enum Part {
     Cas,
     /// [`CostModel::cas_single`].
     CasSingle,
-    /// [`CostModel::cas_persistent`].
-    CasPersistent,
     /// [`CostModel::fetch_add`].
     FetchAdd,
     /// [`CostModel::fetch_add_single`].
@@ -196,7 +194,7 @@ impl CostModel {
 
     /// The same machine with a network card that compares some bits of a word and swaps others. A
     /// compare-and-swap then does not fail for bits that it does not care for, and need not be
-    /// repeated.
+    /// repeated. The published queues do that: `farside bench queue` predicts their costs.
     #[must_use]
     pub fn with_masked_cas(self) -> Self {
         Self { cas_persistent: self.cas, ..self }
@@ -209,7 +207,6 @@ impl CostModel {
             Part::Get => self.get,
             Part::Cas => self.cas,
             Part::CasSingle => self.cas_single,
-            Part::CasPersistent => self.cas_persistent,
             Part::FetchAdd => self.fetch_add,
             Part::FetchAddSingle => self.fetch_add_single,
             Part::Call => self.call,
@@ -259,8 +256,8 @@ impl CostModel {
     #[track_caller]
     pub fn plan(&self, op: Op, promise: Promise, load: Load) -> Plan {
         assert!(promise.permits(op), "the promise {promise} does not permit {op:?}: plan with a promise that does");
-        use Implementation::{Call, Checksum, OneSided, OneSidedPublished};
-        let all = [OneSided, OneSidedPublished, Checksum, Call];
+        use Implementation::{Call, Checksum, OneSided};
+        let all = [OneSided, Checksum, Call];
         let mut predictions: Vec<_> = all.into_iter().filter_map(|by| self.predict(by, op, promise, load)).collect();
         predictions.sort_by(|one, other| one.ns.total_cmp(&other.ns));
         let why = match &predictions[..] {
@@ -280,11 +277,10 @@ const FURTHER_LINE: f64 = 0.25;
 /// The part of the contenders of which each makes a compare-and-swap fail once.
 const SPOILERS: f64 = 0.4;
 
-/// The components of an operation, as the implementations perform it. `OneSidedPublished` follows
-/// the seed's Tables II and III, but a pop claims its item by a compare-and-swap. A push or pop
-/// that is promised to be the only kind costs what it does in a phase.
+/// The components of an operation, as the implementations perform it. A push or pop that is
+/// promised to be the only kind costs as much as in a phase.
 fn parts(by: Implementation, op: Op, promise: Promise, load: &Load) -> Option<Vec<(Part, f64)>> {
-    use Implementation::{Call, Checksum, OneSided, OneSidedPublished};
+    use Implementation::{Call, Checksum, OneSided};
     let probes = load.probes(op);
     let collisions = probes - 1.0;
     let is_alone = [Promise::INSERT_ONLY, Promise::FIND_ONLY, Promise::PUSH_ONLY, Promise::POP_ONLY, Promise::LOCAL]
@@ -294,7 +290,6 @@ fn parts(by: Implementation, op: Op, promise: Promise, load: &Load) -> Option<Ve
     let at_slots = if op == Op::Insert { 2.0 * collisions } else { collisions };
     // A pop repeats its compare-and-swap if another worker has popped the item.
     let tries = if is_local { 1.0 } else { 1.0 + SPOILERS * load.contenders };
-    let locks_slots = by == OneSidedPublished && !is_alone;
     let mut parts = match (by, op) {
         _ if !promise.permits(op) => return None,
         (Checksum, _) if !is_queue => return None,
@@ -302,34 +297,19 @@ fn parts(by: Implementation, op: Op, promise: Promise, load: &Load) -> Option<Ve
         (Call, _) if is_local => vec![(Part::Own, at_slots)],
         (Call, _) => vec![(Part::Call, 1.0), (Part::Wait, 1.0), (Part::Own, at_slots)],
         // Looks at a slot that it cannot claim.
-        (_, Op::Insert) if !locks_slots => vec![(Part::Cas, probes), (Part::Get, collisions), (Part::Put, 1.0)],
-        (_, Op::Insert) => vec![(Part::Cas, probes), (Part::FetchAdd, 2.0 * collisions), (Part::Put, 1.0)],
-        (_, Op::Find | Op::FindMiss) if !locks_slots => vec![(Part::Get, probes)],
-        // Takes and returns a bit of each slot on the way, and reads an entry that may be the one.
-        (_, Op::Find) => vec![(Part::FetchAdd, 2.0 * probes), (Part::Get, 1.0)],
-        (_, Op::FindMiss) => vec![(Part::FetchAdd, 2.0 * probes)],
+        (_, Op::Insert) => vec![(Part::Cas, probes), (Part::Get, collisions), (Part::Put, 1.0)],
+        (_, Op::Find | Op::FindMiss) => vec![(Part::Get, probes)],
         (_, Op::Push) => vec![(Part::FetchAddSingle, 1.0), (Part::Put, 1.0)],
         // The stamp, and then the item.
         (OneSided, Op::Pop) if !is_alone => vec![(Part::CasSingle, tries), (Part::Get, 1.0 + tries)],
         (_, Op::Pop) => vec![(Part::CasSingle, tries), (Part::Get, 1.0)],
     };
-    if by == OneSidedPublished && !is_local {
-        parts.extend(match op {
-            // Publishes in order. Its turn has nearly come, as workers got their places in turn.
-            Op::Push | Op::Pop if !is_alone => Some((Part::CasPersistent, 1.0)),
-            // Publishes the entry.
-            Op::Insert if !is_alone => Some((Part::FetchAdd, 1.0)),
-            _ => None,
-        });
-    }
     parts.push((Part::Handler, if by == Checksum { 2.0 } else { 1.0 }));
     if !is_queue {
         parts.push((Part::LineCold, 1.0 + FURTHER_LINE * collisions));
     } else if by != Call && !is_local {
-        // The second counter follows the first one, so that few meet there.
-        let second = if by == OneSidedPublished && !is_alone { load.contenders.min(1.0) } else { 0.0 };
         let tries = if op == Op::Pop { tries } else { 1.0 };
-        parts.push((Part::LineContended, tries * load.contenders + second));
+        parts.push((Part::LineContended, tries * load.contenders));
     }
     Some(parts)
 }

@@ -58,7 +58,6 @@ pub use self::wire_map::{CallBatch, CallMap, WireMap};
 /// | [`Implementation`] | insert | find |
 /// |---|---|---|
 /// | `OneSided`, the default | compare-and-swap, then entry and stamp | one read, verified |
-/// | `OneSidedPublished`, the seed's | compare-and-swap, entry, atomic | a read between two atomics |
 /// | `Call` | one call of the owner | one call of the owner |
 ///
 /// [`Map::promising`] has the costs. Where memory is mapped, a find reads the stamp before and

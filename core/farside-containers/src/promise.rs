@@ -80,9 +80,6 @@ pub enum Implementation {
     /// By puts, gets and atomics; the data itself shows whether it is whole.
     #[default]
     OneSided,
-    /// By puts, gets and atomics, with a further atomic that publishes or locks, as in the
-    /// published algorithms (Brock et al., Tables II and III).
-    OneSidedPublished,
     /// By calls of the owner.
     Call,
     /// By puts, gets and atomics; a checksum shows whether the data is whole. For queues.
@@ -109,7 +106,6 @@ impl fmt::Display for Implementation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::OneSided => "one-sided",
-            Self::OneSidedPublished => "one-sided-published",
             Self::Call => "call",
             Self::Checksum => "checksum",
         })

@@ -4,7 +4,6 @@ mod ends;
 mod losses;
 mod one_sided;
 mod phases;
-mod published;
 mod ring;
 
 use std::cell::{Cell, RefCell};
@@ -122,9 +121,9 @@ pub enum QueueError {
         slots: u64,
     },
     /// The place of an item is not free yet, because earlier pushes timed out when they took their
-    /// places. A published queue stands still after that.
+    /// places.
     #[error(
-        "item {ticket} of the queue has no free slot, because earlier pushes timed out: push it again after some pops, or make another queue if this one is `one-sided-published`"
+        "item {ticket} of the queue has no free slot, because earlier pushes timed out: push it again after some pops"
     )]
     NoSlot {
         /// The number of the item since the queue was made.
@@ -175,8 +174,6 @@ impl From<QueueError> for Error {
 /// The [`Implementation`] says how the queue works, and a [`Promise`] makes it cheaper:
 ///
 /// - `OneSided`: puts, gets and atomics, with a stamp in each slot.
-/// - `OneSidedPublished`: the algorithms of the seed. Second counters say how far items are there,
-///   and each push and pop waits there for those before it, without running calls.
 /// - `Checksum`: as `OneSided`, with a checksum of 64 bits (XXH3, keyed by the ticket) in place of
 ///   the stamp. An item then needs one put without an order, and one get. A torn item passes by
 ///   chance with a probability of 2⁻⁶⁴; where a network may tear an item of `n` bytes within a
@@ -185,14 +182,12 @@ impl From<QueueError> for Error {
 ///
 /// *Cost*, with W for a put, R for a get and A for an atomic change:
 ///
-/// | | one-sided | published | checksum | call |
-/// |---|---|---|---|---|
-/// | push | A + W | A + W + A | A + W | a call |
-/// | pop, all | 2R + A | A + R + A | R + A | a call |
-/// | push in a [phase](Ends::pushing) | A + W | A + W | A + W | a call |
-/// | pop, pop-only | A + R | A + R + A | A + R | a call |
-/// | pop in a [phase](Ends::popping) | A + R | A + R | A + R | a call |
-/// | push and pop, local | loads and stores | the same | the same | loads and stores |
+/// | | one-sided | checksum | call |
+/// |---|---|---|---|
+/// | push | A + W | A + W | a call |
+/// | pop, all | 2R + A | R + A | a call |
+/// | pop, pop-only | A + R | A + R | a call |
+/// | push and pop, local | loads and stores | the same | loads and stores |
 ///
 /// The A of a pop is a compare-and-swap, repeated if another worker pops at the same time. A push
 /// asks for the head (2R) when it knows of no more room. A pop asks for the head and the tail when
@@ -208,22 +203,20 @@ impl From<QueueError> for Error {
 /// asks all workers whether the item is theirs. Until all have answered, which they do when they
 /// make progress, pops return `None`. So do pops in called functions, which cannot ask. The slot is
 /// never used again, since the lost process may yet write there: see
-/// [`retired_slots`](Ends::retired_slots). An item that a lost process has popped is gone. With
-/// [`Implementation::OneSidedPublished`] a loss in a push or pop stops the queue: later operations
-/// that wait for the lost process are [`Error::PeerLost`]. Phases fail until the others
-/// [go on](farside::Losses::go_on). Then [`resize`](Self::resize) and [`free`](Self::free) still
-/// return [`Error::PeerLost`], and the memory stays until the job ends.
+/// [`retired_slots`](Ends::retired_slots). An item that a lost process has popped is gone. Phases
+/// fail until the others [go on](farside::Losses::go_on). Then [`resize`](Self::resize) and
+/// [`free`](Self::free) still return [`Error::PeerLost`], and the memory stays until the job ends.
 ///
 /// *Failed pushes* leave the same behind. A push whose request for a place times out does not know
 /// its place. Pops ask for it when they have met it for a second, or for the job's deadline if that
-/// is shorter. With `OneSidedPublished`, later operations that wait for it are [`Error::Deadline`].
+/// is shorter.
 ///
 /// *Broken promises* are found where accesses are [checked](farside::AccessConflict). If two
 /// workers push and pop at the same time, and one of them has promised that this does not happen,
 /// one gets a [`BrokenPromise`](crate::BrokenPromise) that names both places.
 ///
-/// These are the queues of the Berkeley Container Library: its `CircularQueue`, `FastQueue` and
-/// `ChecksumQueue`.
+/// These are the queues of the Berkeley Container Library (`CircularQueue`, `FastQueue` and
+/// `ChecksumQueue`), without their second counters.
 #[derive(Wire)]
 pub struct Queue<T: 'static> {
     state: PerWorker<State<T>>,
@@ -274,15 +267,12 @@ struct Part<T> {
     limit: Cell<u64>,
     /// The real head, or less.
     head: Cell<u64>,
-    /// Items with smaller tickets are there: for pops under a promise, and published ones.
+    /// Items with smaller tickets are there: for pops under a promise.
     ready: Cell<u64>,
     /// The first ticket of a batch that is whole.
     whole: Cell<u64>,
     /// What the present phase promises.
     phase: Cell<Usage>,
-    /// The pushes and pops of this phase by which the second counters of a published queue move at
-    /// its end.
-    uncounted: [Cell<u64>; 2],
     /// The tickets of a push under way: the first, and the one behind the last.
     open: Cell<(u64, u64)>,
     /// The number of retirements that `retired` knows of.
@@ -321,7 +311,6 @@ impl<T: Item> Part<T> {
             ready: Cell::default(),
             whole: Cell::default(),
             phase: Cell::default(),
-            uncounted: Default::default(),
             open: Cell::default(),
             retirements: Cell::default(),
             retired: RefCell::default(),
@@ -373,7 +362,7 @@ impl<T: Item> State<T> {
             let ring = ring.at(space.address(offset)?);
             part.begin(ring, start);
             if part.host.1 == me.id() {
-                for word in [ring.tail(), ring.head(), ring.published(), ring.taken()] {
+                for word in [ring.tail(), ring.head()] {
                     word.store(me, start)?;
                 }
             }

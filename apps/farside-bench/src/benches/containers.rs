@@ -2,11 +2,13 @@
 //! workers, on processes or in the simulator, with its prediction.
 
 mod beside;
+mod published;
 
 use farside::{Simulation, Worker, WorkerId};
 use farside_containers::{CostModel, Load};
 
 pub(super) use self::beside::{Beside, beside};
+pub(super) use self::published::{By, Ring, Table};
 use crate::kit::*;
 use crate::turns::TURNS_REPEATED;
 

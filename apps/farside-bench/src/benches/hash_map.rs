@@ -24,7 +24,7 @@ use farside_containers::map::{HashMap, Map, Slot};
 use farside_containers::{CostModel, Implementation, Load, Op, Probing, Promise};
 
 use self::growth::Growth;
-use super::containers::{Beside, Operation, Predicted, beside, cases as cases_of, choices, mix};
+use super::containers::{Beside, By, Operation, Predicted, Table, beside, cases as cases_of, choices, mix};
 use super::size_name;
 use crate::case::Case;
 use crate::fabric::Fabric;
@@ -48,19 +48,20 @@ const SLOT_BYTES: usize = 32;
 const BATCHED: u64 = 25;
 
 pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
-    let implementations = [Implementation::Call, Implementation::OneSided, Implementation::OneSidedPublished];
+    let one_sided = By::Farside(Implementation::OneSided);
+    let implementations = [By::Farside(Implementation::Call), one_sided, By::Published];
     let all = [
         (Op::Insert, [Promise::INSERT_ONLY, Promise::ALL, Promise::LOCAL]),
         (Op::Find, [Promise::FIND_ONLY, Promise::ALL, Promise::LOCAL]),
         (Op::FindMiss, [Promise::FIND_ONLY, Promise::ALL, Promise::LOCAL]),
     ];
     let one_by_one = all.into_iter().flat_map(|(op, promises)| {
-        let of_promise = move |promise| implementations.map(|by| MapOperation::new(op, Some(by), promise));
+        let of_promise = move |promise| implementations.map(|by| MapOperation::new(op, by, promise));
         promises.into_iter().flat_map(of_promise)
     });
     let batched = [(Op::Insert, Promise::INSERT_ONLY), (Op::Find, Promise::FIND_ONLY)];
-    let in_batches = batched.map(|(op, promise)| MapOperation::new(op, None, promise));
-    let by_default = |op| MapOperation::new(op, Some(Implementation::OneSided), Promise::ALL);
+    let in_batches = batched.map(|(op, promise)| MapOperation::new(op, By::Batches, promise));
+    let by_default = |op| MapOperation::new(op, one_sided, Promise::ALL);
     let full = all.map(|(op, _)| by_default(op).full());
     let mut cases = cases_of(on, one_by_one.chain(in_batches).chain(full), SLOTS);
     let wide = |operation: MapOperation<u64>| operation.with_values(|key| [key, !key]);
@@ -72,13 +73,13 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
         cases.extend(beside(on, format!("load/{}", op_name(op)), pair, SLOTS));
     }
     for (op, promise) in batched {
-        let operation = MapOperation::new(op, None, promise);
-        let other = MapOperation { by: Some(Implementation::OneSided), ..operation };
+        let operation = MapOperation::new(op, By::Batches, promise);
+        let other = MapOperation { by: one_sided, ..operation };
         let pair = Beside { operation, other, other_name: "one by one" };
         cases.extend(beside(on, format!("batches/{}", op_name(op)), pair, SLOTS));
     }
     let insert_only = MapOperation { promise: Promise::INSERT_ONLY, ..by_default(Op::Insert) };
-    let published = MapOperation { by: Some(Implementation::OneSidedPublished), ..by_default(Op::Find) };
+    let published = MapOperation { by: By::Published, ..by_default(Op::Find) };
     for (name, op, other, other_name) in [
         ("promise/insert", Op::Insert, insert_only, "insert-only"),
         ("miss", Op::FindMiss, by_default(Op::Find), "hits"),
@@ -86,7 +87,7 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
     ] {
         cases.extend(beside(on, name, Beside { operation: by_default(op), other, other_name }, SLOTS));
     }
-    let by_call = MapOperation { by: Some(Implementation::Call), ..by_default(Op::Find) };
+    let by_call = MapOperation { by: By::Farside(Implementation::Call), ..by_default(Op::Find) };
     let pair = Beside { operation: by_call, other: Calls, other_name: "calls" };
     cases.extend(beside(on, "call/find", pair, SLOTS));
     if *on == Fabric::Shm {
@@ -100,7 +101,7 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
 
     let groups = all.into_iter().flat_map(|(op, promises)| {
         promises.into_iter().flat_map(move |promise| {
-            let half = implementations.map(|by| MapOperation::new(op, Some(by), promise)).to_vec();
+            let half = implementations.map(|by| MapOperation::new(op, by, promise)).to_vec();
             let full: Vec<_> = half.iter().map(|operation| operation.full()).collect();
             let name = format!("{}/{promise}", op_name(op));
             [(format!("{name}/full"), full), (name, half)]
@@ -131,8 +132,7 @@ fn op_name(op: Op) -> &'static str {
 #[derive(Clone, Copy)]
 struct MapOperation<V> {
     op: Op,
-    /// `None`: in batches.
-    by: Option<Implementation>,
+    by: By,
     promise: Promise,
     /// The percentage of the slots that are used at the end of a run.
     fill: usize,
@@ -141,17 +141,44 @@ struct MapOperation<V> {
 }
 
 struct State<'w, V: 'static> {
-    map: HashMap<u64, V>,
-    /// What this worker works with.
-    ends: Map<'w, u64, V>,
-    /// What this worker has in the map before each run.
+    map: AnyMap<'w, V>,
+    /// The keys that this worker has in the map before each run.
     there: Vec<u64>,
-    /// What the operations are about.
+    /// The keys of the measured operations.
     keys: Vec<u64>,
 }
 
+/// The map of Farside, or the published one.
+enum AnyMap<'w, V: 'static> {
+    Farside(HashMap<u64, V>, Map<'w, u64, V>),
+    Published(Table<'w, V>),
+}
+
+impl<V: Slot> AnyMap<'_, V> {
+    /// Returns whether a worker owns a key.
+    fn is_of(&self, me: &Worker, key: u64) -> bool {
+        match self {
+            Self::Farside(_, map) => map.owner_of(&key) == me.id(),
+            Self::Published(table) => table.owner_of(key) == me.id().index(),
+        }
+    }
+
+    /// Inserts the entries of all workers. Collective.
+    fn fill(&self, me: &Worker, entries: impl Iterator<Item = (u64, V)>) -> farside::Result<()> {
+        match self {
+            Self::Farside(map, _) => {
+                let map = map.on(me);
+                let batch = map.batch()?;
+                batch.extend(entries)?;
+                batch.finish()
+            }
+            Self::Published(table) => table.fill(entries),
+        }
+    }
+}
+
 impl MapOperation<u64> {
-    fn new(op: Op, by: Option<Implementation>, promise: Promise) -> Self {
+    fn new(op: Op, by: By, promise: Promise) -> Self {
         Self { op, by, promise, fill: HALF, value: |key| key }
     }
 
@@ -167,19 +194,16 @@ impl MapOperation<u64> {
 
 impl<V: Slot> MapOperation<V> {
     /// Returns keys by which the workers fill the map: this worker's, or those that it owns.
-    fn keys(self, me: &Worker, map: HashMap<u64, V>, from: u64) -> impl Iterator<Item = u64> + use<'_, V> {
+    fn keys<'a>(self, me: &'a Worker, map: &'a AnyMap<'_, V>, from: u64) -> impl Iterator<Item = u64> + use<'a, V> {
         let (own, workers) = (u64::from(me.id().number()), u64::from(me.worker_count()));
         let is_local = self.promise.is_local();
         let numbers = (from..).map(move |number| if is_local { number } else { number * workers + own });
-        numbers.map(mix).filter(move |key| !is_local || map.on(me).owner_of(key) == me.id())
+        numbers.map(mix).filter(move |key| !is_local || map.is_of(me, *key))
     }
 
     /// Fills the map up to where the runs begin. Collective.
     fn fill(self, me: &Worker, state: &State<'_, V>) -> farside::Result<()> {
-        let map = state.map.on(me);
-        let batch = map.batch()?;
-        batch.extend(state.there.iter().map(|key| (*key, (self.value)(*key))))?;
-        batch.finish()
+        state.map.fill(me, state.there.iter().map(|key| (*key, (self.value)(*key))))
     }
 }
 
@@ -187,7 +211,7 @@ impl<V: Slot + Copy + PartialEq> Operation for MapOperation<V> {
     type State<'w> = State<'w, V>;
 
     fn count(self, one_by_one: u64) -> u64 {
-        if self.by.is_none() { BATCHED * one_by_one } else { one_by_one }
+        if self.by == By::Batches { BATCHED * one_by_one } else { one_by_one }
     }
 
     fn begin(self, me: &Worker, size: usize, count: u64) -> farside::Result<State<'_, V>> {
@@ -195,19 +219,24 @@ impl<V: Slot + Copy + PartialEq> Operation for MapOperation<V> {
         let entries = entries_of(slots, self.fill);
         // A map has as many slots as it needs to be three quarters full at most.
         let capacity = slots / 4 * 3 * me.worker_count() as usize;
-        let by = self.by.unwrap_or_default();
-        let map = HashMap::builder().capacity(capacity).implementation(by).fixed().build(me)?;
-        let mut there: Vec<u64> = self.keys(me, map, 0).take(entries).collect();
+        let build = |by| HashMap::builder().capacity(capacity).implementation(by).fixed().build(me);
+        let farside = |map: HashMap<u64, V>| AnyMap::Farside(map, map.on(me).promising(self.promise));
+        let map = match self.by {
+            By::Farside(by) => farside(build(by)?),
+            By::Batches => farside(build(Implementation::OneSided)?),
+            By::Published => AnyMap::Published(Table::new(me, slots as u64)?),
+        };
+        let mut there: Vec<u64> = self.keys(me, &map, 0).take(entries).collect();
         let keys = match self.op {
             Op::Insert => there.split_off(entries - count as usize),
-            Op::FindMiss => self.keys(me, map, 1 << 40).take(count as usize).collect(),
+            Op::FindMiss => self.keys(me, &map, 1 << 40).take(count as usize).collect(),
             _ if self.promise.is_local() => (0..count).map(|at| there[(mix(at) % entries as u64) as usize]).collect(),
             _ => {
                 let all = entries as u64 * u64::from(me.worker_count());
                 (0..count).map(|at| mix(mix(at ^ u64::from(me.id().number()) << 32) % all)).collect()
             }
         };
-        let state = State { map, ends: map.on(me).promising(self.promise), there, keys };
+        let state = State { map, there, keys };
         if self.op != Op::Insert {
             self.fill(me, &state)?;
         }
@@ -216,36 +245,43 @@ impl<V: Slot + Copy + PartialEq> Operation for MapOperation<V> {
 
     fn prepare(self, me: &Worker, state: &mut State<'_, V>) -> farside::Result<()> {
         if self.op == Op::Insert {
-            state.map.on(me).clear()?;
+            match &state.map {
+                AnyMap::Farside(map, _) => map.on(me).clear()?,
+                AnyMap::Published(table) => table.clear()?,
+            }
             self.fill(me, state)?;
         }
         Ok(())
     }
 
     fn perform(self, _: &Worker, state: &mut State<'_, V>, number: u64) -> farside::Result<()> {
-        let map = &state.ends;
         let key = state.keys[number as usize];
-        match (self.by, self.op) {
-            (Some(_), Op::Insert) => map.insert(key, (self.value)(key)).map(drop),
-            (Some(_), op) => {
-                let found = black_box(map.get(&key)?);
-                assert_eq!(found.is_some(), op == Op::Find, "key {key:#x}");
-                Ok(())
-            }
+        let found = match (&state.map, self.op) {
             // All of them, at the first number.
-            (None, _) if number > 0 => Ok(()),
-            (None, Op::Insert) => {
+            (AnyMap::Farside(..), _) if self.by == By::Batches && number > 0 => return Ok(()),
+            (AnyMap::Farside(_, map), Op::Insert) if self.by == By::Batches => {
                 let batch = map.batch()?;
                 batch.extend(state.keys.iter().map(|key| (*key, (self.value)(*key))))?;
-                batch.finish()
+                return batch.finish();
             }
-            (None, _) => map.get_many(&state.keys).map(|found| assert!(found.iter().all(Option::is_some))),
-        }
+            (AnyMap::Farside(_, map), _) if self.by == By::Batches => {
+                return map.get_many(&state.keys).map(|found| assert!(found.iter().all(Option::is_some)));
+            }
+            (AnyMap::Farside(_, map), Op::Insert) => return map.insert(key, (self.value)(key)).map(drop),
+            (AnyMap::Farside(_, map), _) => map.get(&key)?,
+            (AnyMap::Published(table), Op::Insert) => return table.insert(self.promise, key, &(self.value)(key)),
+            (AnyMap::Published(table), _) => table.get(self.promise, key)?,
+        };
+        assert_eq!(black_box(found).is_some(), self.op == Op::Find, "key {key:#x}");
+        Ok(())
     }
 
     fn end(self, me: &Worker, state: State<'_, V>) -> farside::Result<()> {
         me.barrier()?;
-        state.map.free(me)
+        match state.map {
+            AnyMap::Farside(map, _) => map.free(me),
+            AnyMap::Published(table) => table.free(),
+        }
     }
 }
 
@@ -278,13 +314,12 @@ impl<V: Slot + Copy + PartialEq> Predicted for MapOperation<V> {
     fn name(self) -> String {
         let full = if self.fill == FULL { "/full" } else { "" };
         let wide = if size_of::<V>() == 8 { String::new() } else { format!("/{}", size_name(size_of::<V>())) };
-        let by = self.by.map_or("batched".to_owned(), |by| by.to_string());
-        format!("{}/{by}/{}{full}{wide}", op_name(self.op), self.promise)
+        format!("{}/{}/{}{full}{wide}", op_name(self.op), self.by, self.promise)
     }
 
     fn predict(self, model: &CostModel, load: Load) -> Option<f64> {
         let load = Load { fill: self.fill as f64 / 100.0, probing: Probing::Quadratic, ..load };
-        model.predict(self.by?, self.op, self.promise, load).map(|predicted| predicted.ns)
+        self.by.predict(model, self.op, self.promise, load)
     }
 
     fn limit_bytes(self, size: usize) -> usize {

@@ -11,7 +11,7 @@ use farside::{GlobalArray, MakeArrays, ProcessId, Worker};
 use farside_containers::queue::{self, Ends, Popping, Pushing, Queue};
 use farside_containers::{CostModel, Implementation, Load, Op, Promise};
 
-use super::containers::{Beside, Operation, Predicted, beside, cases as cases_of, choices};
+use super::containers::{Beside, By, Operation, Predicted, Ring, beside, cases as cases_of, choices};
 use crate::case::Case;
 use crate::fabric::Fabric;
 use crate::shared::{Shared, WORD_DISTANCE};
@@ -24,12 +24,12 @@ const ITEMS: usize = 1 << 17;
 const SLOT_BYTES: usize = 16;
 
 pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
-    use Implementation::{Call, Checksum, OneSided, OneSidedPublished};
+    use Implementation::{Call, Checksum, OneSided};
     let all = [
         (Op::Push, [Promise::PUSH_ONLY, Promise::ALL, Promise::LOCAL]),
         (Op::Pop, [Promise::POP_ONLY, Promise::ALL, Promise::LOCAL]),
     ];
-    let implementations = [Call, OneSided, OneSidedPublished, Checksum];
+    let implementations = [By::Farside(Call), By::Farside(OneSided), By::Published, By::Farside(Checksum)];
     let operations = all.into_iter().flat_map(|(op, promises)| {
         implementations.into_iter().flat_map(move |by| promises.map(|promise| QueueOperation { op, by, promise }))
     });
@@ -43,7 +43,7 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
     let mut cases = cases_of(on, operations, ITEMS);
     cases.extend(choices(on, groups.collect(), ITEMS));
     for promise in [Promise::PUSH_ONLY, Promise::ALL] {
-        let push = QueueOperation { op: Op::Push, by: OneSided, promise };
+        let push = QueueOperation { op: Op::Push, by: By::Farside(OneSided), promise };
         let pair = Beside { operation: push, other: FetchAdds, other_name: "fetch-adds on one word" };
         cases.extend(beside(on, format!("contended/push/{promise}"), pair, ITEMS));
     }
@@ -53,17 +53,37 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
 #[derive(Clone, Copy)]
 struct QueueOperation {
     op: Op,
-    by: Implementation,
+    by: By,
     promise: Promise,
 }
 
 struct State<'w> {
-    queue: Queue<u64>,
-    /// What this worker works with.
-    ends: Ends<'w, u64>,
-    /// What there is to pop.
+    queue: AnyQueue<'w>,
+    /// The items to pop.
     items: Vec<u64>,
     phase: Phase<'w>,
+}
+
+/// The queue of Farside, or the published one.
+enum AnyQueue<'w> {
+    Farside(Queue<u64>, Ends<'w, u64>),
+    Published(Ring<'w>),
+}
+
+impl AnyQueue<'_> {
+    fn push(&self, promise: Promise, item: u64) -> farside::Result<bool> {
+        match self {
+            Self::Farside(_, ends) => ends.push_with(promise, item).map(|pushed| pushed.is_ok()),
+            Self::Published(ring) => ring.push(promise, item),
+        }
+    }
+
+    fn pop(&self, promise: Promise) -> farside::Result<Option<u64>> {
+        match self {
+            Self::Farside(_, ends) => ends.pop_with(promise),
+            Self::Published(ring) => ring.pop(promise),
+        }
+    }
 }
 
 /// The phase in which workers operate.
@@ -92,39 +112,52 @@ impl Operation for QueueOperation {
 
     fn begin(self, me: &Worker, size: usize, count: u64) -> farside::Result<State<'_>> {
         let capacity = size as u64 * u64::from(me.worker_count());
-        let queue = Queue::with_implementation(me, ProcessId::new(0), capacity, self.by)?;
+        let queue = match self.by {
+            By::Farside(by) => {
+                let queue = Queue::with_implementation(me, ProcessId::new(0), capacity, by)?;
+                AnyQueue::Farside(queue, queue.on(me))
+            }
+            _ => AnyQueue::Published(Ring::new(me, capacity)?),
+        };
         let items = if self.op == Op::Pop { (0..count * u64::from(me.worker_count())).collect() } else { Vec::new() };
-        Ok(State { queue, ends: queue.on(me), items, phase: Phase::None })
+        Ok(State { queue, items, phase: Phase::None })
     }
 
     fn prepare(self, me: &Worker, state: &mut State<'_>) -> farside::Result<()> {
         std::mem::replace(&mut state.phase, Phase::None).end(me)?;
-        let ends = &state.ends;
+        if let AnyQueue::Published(ring) = &state.queue {
+            ring.end_phase()?;
+        }
+        let queue = &state.queue;
         if me.is_first() {
-            ends.clear()?;
-            assert_eq!(ends.push_all(&state.items)?, state.items.len() as u64);
+            while queue.pop(Promise::ALL)?.is_some() {}
+            for item in &state.items {
+                assert!(queue.push(Promise::ALL, *item)?, "there is room for all");
+            }
         }
         me.barrier()?;
-        state.phase = match self.promise {
-            Promise::PUSH_ONLY => Phase::Pushing(ends.pushing()?),
-            Promise::POP_ONLY => Phase::Popping(ends.popping()?),
+        state.phase = match (queue, self.promise) {
+            (AnyQueue::Farside(_, ends), Promise::PUSH_ONLY) => Phase::Pushing(ends.pushing()?),
+            (AnyQueue::Farside(_, ends), Promise::POP_ONLY) => Phase::Popping(ends.popping()?),
             _ => Phase::None,
         };
         me.barrier()
     }
 
     fn perform(self, _: &Worker, state: &mut State<'_>, number: u64) -> farside::Result<()> {
-        let ends = &state.ends;
         match self.op {
-            Op::Push => ends.push_with(self.promise, number)?.expect("there is room for all"),
-            _ => drop(black_box(ends.pop_with(self.promise)?.expect("there is an item for each"))),
+            Op::Push => assert!(state.queue.push(self.promise, number)?, "there is room for all"),
+            _ => drop(black_box(state.queue.pop(self.promise)?.expect("there is an item for each"))),
         }
         Ok(())
     }
 
     fn end(self, me: &Worker, state: State<'_>) -> farside::Result<()> {
         state.phase.end(me)?;
-        state.queue.free(me)
+        match state.queue {
+            AnyQueue::Farside(queue, _) => queue.free(me),
+            AnyQueue::Published(ring) => ring.free(),
+        }
     }
 }
 
@@ -137,7 +170,7 @@ impl Predicted for QueueOperation {
     fn predict(self, model: &CostModel, load: Load) -> Option<f64> {
         // The other workers change the same counter.
         let contenders = if self.promise.is_local() { 0.0 } else { 1.0 / load.own_share - 1.0 };
-        model.predict(self.by, self.op, self.promise, Load { contenders, ..load }).map(|predicted| predicted.ns)
+        self.by.predict(model, self.op, self.promise, Load { contenders, ..load })
     }
 
     fn limit_bytes(self, size: usize) -> usize {

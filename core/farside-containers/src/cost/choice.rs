@@ -75,8 +75,8 @@ impl Planner {
     }
 
     fn cheapest(&self, ops: [Op; 2]) -> Implementation {
-        use Implementation::{Call, Checksum, OneSided, OneSidedPublished};
-        let all = [OneSided, OneSidedPublished, Checksum, Call];
+        use Implementation::{Call, Checksum, OneSided};
+        let all = [OneSided, Checksum, Call];
         all.into_iter().min_by(|one, other| self.cost(*one, ops).total_cmp(&self.cost(*other, ops))).unwrap_or_default()
     }
 

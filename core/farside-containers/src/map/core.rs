@@ -87,8 +87,6 @@ pub(super) struct Effort {
     pub(super) tries: u32,
     /// The number of slots that an insertion looks at.
     pub(super) probes: u64,
-    /// True to take a slot that is marked as being read. Readers notice that.
-    pub(super) is_forced: bool,
 }
 
 /// The number of slots that an insertion looks at before it asks for a larger part. If a quarter of
@@ -103,14 +101,10 @@ const PROBES_MAX: u64 = 512;
 /// Tries without progress in between.
 const TRIES_AT_ONCE: u32 = 64;
 const TRIES_MAX: u32 = 1 << 20;
-/// Tries to change the stamp of a slot that this worker holds, in which readers set their bits.
-const TRIES_BESIDE_READERS: u32 = 1 << 10;
-/// How long a writer waits for readers, of which one may be lost.
-const READERS_PATIENCE: std::time::Duration = std::time::Duration::from_millis(2);
 
 impl Effort {
-    pub(super) const FIRST: Self = Self { tries: 0, probes: PROBES_BEFORE_GROWTH, is_forced: false };
-    pub(super) const LAST: Self = Self { tries: 0, probes: PROBES_MAX, is_forced: true };
+    pub(super) const FIRST: Self = Self { tries: 0, probes: PROBES_BEFORE_GROWTH };
+    pub(super) const LAST: Self = Self { tries: 0, probes: PROBES_MAX };
 }
 
 /// A try that the owner of a key makes.
@@ -276,10 +270,6 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
         self.level == Level::Local || self.state.settings.choice.0 == Some(Implementation::Call)
     }
 
-    fn is_published(&self) -> bool {
-        self.state.implementation.get() == Implementation::OneSidedPublished
-    }
-
     /// Tries until a try comes to its end.
     #[inline]
     pub(super) fn persist<R>(&self, spot: Spot, mut attempt: impl FnMut(Effort) -> Tried<R>) -> Result<R> {
@@ -332,7 +322,7 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
                 hint::spin_loop();
                 Ok(())
             }
-            Wait::Busy { slot, stamp } => self.wait_for(slot, stamp, effort),
+            Wait::Busy { slot, stamp } => self.wait_for(slot, stamp),
             Wait::Moved => self.renew(spot.owner, false).map(drop),
             Wait::Crowded => {
                 let has_grown = match self.renew(spot.owner, true) {
@@ -353,31 +343,17 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
     }
 
     /// Waits until a slot has another stamp. Retires it if the process that holds it is lost.
-    pub(super) fn wait_for(&self, slot: GlobalPtr<u64>, stamp: Stamp, effort: &mut Effort) -> Result<()> {
-        let changed = slot.until(Comparison::Ne, stamp.0);
-        let Some(holder) = self.holder(stamp) else {
-            effort.is_forced = true;
-            return match changed.wait_for(self.me, READERS_PATIENCE) {
-                Ok(_) | Err(Error::Deadline { .. }) => Ok(()),
-                Err(error) => Err(error),
-            };
-        };
+    pub(super) fn wait_for(&self, slot: GlobalPtr<u64>, stamp: Stamp) -> Result<()> {
+        // Without a holder the stamp is damaged, and the operation ends with its tries.
+        let Some(holder) = self.holder(stamp) else { return self.me.progress().map(drop) };
         if stamp.holder() == Some(self.me.id()) {
             // It changes one slot at a time, so a request that it gave up has taken this one.
             self.settle();
             return self.me.progress().map(drop);
         }
-        let mut changed = changed;
-        loop {
-            match changed.signalled_by(holder).wait(self.me) {
-                // Only readers have changed it. A look at the slot would set a bit again, and the
-                // holder can publish only between two changes.
-                Ok(found) if Stamp(found).without_readers() == stamp.without_readers() => {
-                    changed = slot.until(Comparison::Ne, found);
-                }
-                Err(Error::PeerLost { .. }) if self.retire_if_lost(slot, stamp)? => return Ok(()),
-                outcome => return outcome.map(drop),
-            }
+        match slot.until(Comparison::Ne, stamp.0).signalled_by(holder).wait(self.me) {
+            Err(Error::PeerLost { .. }) if self.retire_if_lost(slot, stamp)? => Ok(()),
+            outcome => outcome.map(drop),
         }
     }
 
@@ -397,10 +373,10 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
         Ok(is_lost)
     }
 
-    /// Replaces a stamp, whatever readers set meanwhile. Returns whether it was still there.
+    /// Replaces a stamp. Returns whether it was still there.
     fn replace(&self, slot: GlobalPtr<u64>, stamp: Stamp, new: u64) -> Result<bool> {
-        let replaced = beside_readers(stamp, |expected| slot.compare_swap(self.me, expected, new));
-        replaced.inspect_err(|error| self.state.note_late(error))
+        let found = slot.compare_swap(self.me, stamp.0, new).inspect_err(|error| self.state.note_late(error))?;
+        Ok(found == stamp.0)
     }
 
     /// Takes a slot with the stamp `from`.
@@ -457,9 +433,7 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
         let Some(from) = doubt.from else { return Ok(true) };
         let now = Stamp(doubt.slot.load(self.me)?);
         // Only a holder that publishes nothing gives a slot its earlier stamp.
-        Ok(now.state() != Stamp::LOCKED
-            && now.without_readers() != from.without_readers()
-            && now.holder() != Some(self.me.id()))
+        Ok(now.state() != Stamp::LOCKED && now != from && now.holder() != Some(self.me.id()))
     }
 
     /// Searches a key among the first `probes` slots of a part. Makes a copy of its slot.
@@ -493,20 +467,6 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
     #[inline(always)]
     pub(super) fn look(&self, part: Part, slot: GlobalPtr<u64>, tag: u64, copy: &mut [u8]) -> Result<Option<Stamp>> {
         let entry = slot.address().checked_add(self.state.layout.entry as u64).unwrap_or_default();
-        if self.is_published() && self.level == Level::All {
-            // The seed's: A_FAO + R + A_FAO. The versions tell whether a writer did not wait.
-            let bit = Stamp::reader(self.me.id().number());
-            let is_late = |error: &Error| self.state.note_late(error);
-            let before = Stamp(slot.fetch_or(self.me, bit).inspect_err(is_late)?);
-            let read = match before.may_be(tag) {
-                true => look_bytes(self.me, entry, &mut copy[HEAD_BYTES..]),
-                false => Ok(()),
-            };
-            let after = Stamp(slot.fetch_and(self.me, !bit).inspect_err(is_late)?);
-            read?;
-            let is_whole = before.without_readers() == after.without_readers();
-            return Ok(is_whole.then_some(Stamp(after.0 & !bit)));
-        }
         if !part.is_mapped {
             look_bytes(self.me, slot.address(), copy)?;
             return Ok(verified(copy, |stamp| stamp.may_be(tag) && self.level != Level::FindOnly));
@@ -579,9 +539,6 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
             },
             Found::None | Found::Free(..) => Ok(None),
             Found::Key(slot, stamp) => {
-                if stamp.has_readers() && !effort.is_forced {
-                    return wait(Wait::Busy { slot, stamp });
-                }
                 let is_held = match self.level {
                     Level::Local => true,
                     _ if self.is_alone() => {
@@ -591,7 +548,7 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
                         fence(Ordering::Release);
                         true
                     }
-                    _ => self.take(slot, stamp, locked, stamp.without_readers().0)?,
+                    _ => self.take(slot, stamp, locked, stamp.0)?,
                 };
                 if is_held { Ok(Some(hold(slot, stamp, locked))) } else { wait(Wait::Again) }
             }
@@ -608,24 +565,6 @@ impl<'w, K: Slot, V: Slot> Core<'w, K, V> {
     fn held(&self, state: u64, tag: u64) -> Stamp {
         Stamp::held(state, tag, self.me.id(), self.state.era())
     }
-}
-
-/// Changes a stamp by a change that expects one and returns the one that it found. Repeats it as
-/// long as only the bits of readers differ. Returns whether it was changed.
-#[inline]
-fn beside_readers(stamp: Stamp, change: impl Fn(u64) -> Result<u64>) -> Result<bool> {
-    let mut expected = stamp.0;
-    for _ in 0..TRIES_BESIDE_READERS {
-        let found = change(expected)?;
-        if found == expected {
-            return Ok(true);
-        }
-        if Stamp(found).without_readers() != stamp.without_readers() {
-            return Ok(false);
-        }
-        expected = found;
-    }
-    Err(MapError::Contended { tries: TRIES_BESIDE_READERS }.into())
 }
 
 /// A slot that this worker holds. It is released with the entry that it had, unless another one is
@@ -668,12 +607,12 @@ impl<K: Slot, V: Slot> Held<'_, '_, K, V> {
                 // SYNC: release, for the acquiring loads of `look`.
                 return self.slot.store(core.me, stamp.0).map(|()| true);
             }
-            if self.is_mapped || core.is_published() && core.level != Level::InsertOnly {
-                // The seed's: W + A.
+            if self.is_mapped {
                 core.me.put_bytes(start, data)?;
                 return core.replace(self.slot, self.held, stamp.0);
             }
-            beside_readers(self.held, |held| core.me.put_compare_swap(start, data, self.slot, held, stamp.0))
+            let found = core.me.put_compare_swap(start, data, self.slot, self.held.0, stamp.0)?;
+            Ok(found == self.held.0)
         });
         let is_published = is_published.inspect_err(|error| core.state.note_unpublished(error))?;
         match is_published {
@@ -694,7 +633,7 @@ impl<K: Slot, V: Slot> Drop for Held<'_, '_, K, V> {
             // Alone, a worker claims nothing.
             Stamp::EMPTY if core.is_alone() => return,
             Stamp::EMPTY => Stamp::RETIRED,
-            _ => self.before.without_readers().0,
+            _ => self.before.0,
         };
         let released = match core.is_alone() {
             true => slot.store(core.me, back_to),

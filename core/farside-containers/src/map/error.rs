@@ -23,7 +23,7 @@ pub enum MapError {
         why: Box<str>,
     },
     /// Maps do not have the implementation.
-    #[error("maps have no implementation {implementation}: ask for one-sided, one-sided-published or call")]
+    #[error("maps have no implementation {implementation}: ask for one-sided or call")]
     Implementation {
         /// What was asked for.
         implementation: Implementation,

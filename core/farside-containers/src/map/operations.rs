@@ -187,20 +187,22 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// promise return [`MapError::Promise`]. If other workers break the promise, operations may
     /// read half-written entries.
     ///
-    /// | promise | permitted | one-sided | published, as in the seed |
-    /// |---|---|---|---|
-    /// | `ALL` | insertions, changes | `A_CAS + W` | `A_CAS + W + A_FAO` |
-    /// | `ALL` | finds | `R` | `2 A_FAO + R` |
-    /// | `INSERT_ONLY` | insertions, `upsert`, batches | `A_CAS + W` | `A_CAS + W` |
-    /// | `FIND_ONLY` | finds, `stream`, `len` | `R`, not verified | `R` |
-    /// | `LOCAL` | all, of keys that the worker [owns](Self::owner_of) | no atomics | no atomics |
+    /// | promise | permitted | one-sided |
+    /// |---|---|---|
+    /// | `ALL` | insertions, changes | `A_CAS + W` |
+    /// | `ALL` | finds | `R` |
+    /// | `INSERT_ONLY` | insertions, `upsert`, batches | `A_CAS + W` |
+    /// | `FIND_ONLY` | finds, `stream`, `len` | `R`, not verified |
+    /// | `LOCAL` | all, of keys that the worker [owns](Self::owner_of) | no atomics |
     ///
     /// The costs are those of a key in the first slot that is tried: W a put, R a get, A an atomic.
     /// Where memory is not mapped, an insertion finds by its failed CAS that a slot is taken. Where
     /// it is mapped, a second CAS publishes the entry. It fails if a survivor of a loss has taken
     /// the slot. A miss costs an R for each slot up to the first one that was never used.
     ///
-    /// The levels are those of Table II of the seed.
+    /// The levels are those of Brock et al., *RDMA vs. RPC for Implementing Distributed Data
+    /// Structures*, Table II. Its algorithms take one atomic more for an insertion, and two more
+    /// for a find, where nothing is promised.
     #[must_use]
     pub fn promising(&self, promise: Promise) -> Map<'w, K, V> {
         Map { core: Core { promise, level: Level::of(promise), ..self.core.clone() }, map: self.map }

@@ -61,7 +61,7 @@ impl Spot {
 /// writes it with release stores, for the acquiring loads of readers.
 ///
 /// ```text
-/// | version, or holder (32) | readers (16) | tag of the key (13) | state (3) |
+/// | version, or holder (32) | tag of the key (29) | state (3) |
 /// ```
 ///
 /// A holder is the number of a worker (22 bits) and of its era (10 bits). An era ends when the
@@ -93,9 +93,7 @@ impl Stamp {
     pub(super) const MOVED: u64 = 6;
     const STATE_MASK: u64 = 7;
     const TAG_SHIFT: u32 = 3;
-    const TAG_MASK: u64 = (1 << 13) - 1;
-    const READERS_SHIFT: u32 = 16;
-    const READERS_MASK: u64 = 0xffff << Self::READERS_SHIFT;
+    const TAG_MASK: u64 = (1 << 29) - 1;
     const VERSION_SHIFT: u32 = 32;
     const WORKER_BITS: u32 = 22;
     /// Their numbers have room in a stamp.
@@ -139,22 +137,6 @@ impl Stamp {
     #[inline]
     pub(super) fn may_be(self, tag: u64) -> bool {
         self.tag() == tag && (Self::FULL..=Self::DEAD).contains(&self.state())
-    }
-
-    /// The bit that a worker sets while it reads.
-    #[inline]
-    pub(super) fn reader(worker: u32) -> u64 {
-        1 << (Self::READERS_SHIFT + worker % 16)
-    }
-
-    #[inline]
-    pub(super) fn has_readers(self) -> bool {
-        self.0 & Self::READERS_MASK != 0
-    }
-
-    #[inline]
-    pub(super) fn without_readers(self) -> Self {
-        Self(self.0 & !Self::READERS_MASK)
     }
 }
 
@@ -248,7 +230,7 @@ pub(super) fn verified(copy: &[u8], is_held: impl Fn(Stamp) -> bool) -> Option<S
     let word = |at: usize| u64::from_le_bytes(copy[at..at + 8].try_into().expect("eight bytes"));
     let stamp = Stamp(word(0));
     let is_whole = !is_held(stamp) || stamp.state() == Stamp::LOCKED;
-    (is_whole || word(8) == checksum(&copy[HEAD_BYTES..], stamp.without_readers())).then_some(stamp)
+    (is_whole || word(8) == checksum(&copy[HEAD_BYTES..], stamp)).then_some(stamp)
 }
 
 #[cfg(test)]

@@ -337,12 +337,8 @@ impl<K: Slot, V: Slot> State<K, V> {
 
 /// Returns whether a slot stays in doubt after this error.
 pub(super) fn stays_open(error: &Error) -> bool {
-    match error {
-        // The request was not made.
-        Error::InHandler { .. } | Error::Borrowed { .. } => true,
-        // Readers came in between each time.
-        other => is_deadline(error) || matches!(other.room_error(), Some(MapError::Contended { .. })),
-    }
+    // In the first two cases the request was not made.
+    matches!(error, Error::InHandler { .. } | Error::Borrowed { .. }) || is_deadline(error)
 }
 
 fn is_deadline(error: &Error) -> bool {
@@ -397,10 +393,7 @@ impl<K: Slot, V: Slot> Core<'_, K, V> {
                 self.state.learn(self.me, owner, part.base, part.slots)?;
                 Ok(part.base != known.base)
             }
-            Err(Wait::Busy { slot, stamp }) => {
-                let mut effort = Effort::LAST;
-                self.wait_for(slot, stamp, &mut effort).map(|()| true)
-            }
+            Err(Wait::Busy { slot, stamp }) => self.wait_for(slot, stamp).map(|()| true),
             Err(wait) => match wait.refusal() {
                 Some(refusal) => Err(refusal.into()),
                 None => self.me.progress().map(|_| true),
@@ -462,8 +455,8 @@ impl<K: Slot, V: Slot> Core<'_, K, V> {
     /// marked first: whoever finds the mark asks for the other part, and so waits until it is
     /// known. What can fail comes before the mark, so no entry is lost.
     fn move_entries(&self, from: Part, growing: &mut Growing) -> Tried<()> {
-        // Reads without atomics, whatever the implementation.
-        let reader = Core { level: Level::InsertOnly, ..self.clone() };
+        // Verifies what it reads, whatever the caller has promised.
+        let reader = Core { level: Level::All, ..self.clone() };
         let alone = Core { level: Level::Local, ..self.clone() };
         while growing.next < from.slots {
             let slot = from.slot(growing.next, self.state.layout)?;

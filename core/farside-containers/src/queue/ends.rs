@@ -74,7 +74,7 @@ impl<T: Item> Ends<'_, T> {
         let pushed = match (self.implementation(), usage) {
             (Implementation::Call, _) => self.push_by_call([item])? == 1,
             (_, Usage::Local) => self.push_locally(&ring, &item)?,
-            _ => self.push_some(&ring, usage, std::slice::from_ref(&item))? == 1,
+            _ => self.push_some(&ring, std::slice::from_ref(&item))? == 1,
         };
         self.note(&ring, Op::Push)?;
         Ok(if pushed { Ok(()) } else { Err(item) })
@@ -94,7 +94,6 @@ impl<T: Item> Ends<'_, T> {
             (Implementation::Call, _) => self.pop_by_call(),
             (_, Usage::Local) => self.pop_locally(&ring),
             (_, Usage::PopOnly) => self.pop_settled(&ring),
-            (Implementation::OneSidedPublished, _) => self.pop_published(&ring),
             _ => self.pop_one(&ring),
         }?;
         self.note(&ring, Op::Pop)?;
@@ -131,7 +130,7 @@ impl<T: Item> Ends<'_, T> {
         while pushed < items.len() && self.implementation() != Implementation::Call {
             let more = match usage {
                 Usage::Local => self.push_locally(&ring, &items[pushed])?.into(),
-                _ => self.push_some(&ring, usage, &items[pushed..])?,
+                _ => self.push_some(&ring, &items[pushed..])?,
             };
             if more == 0 {
                 break;
@@ -145,7 +144,6 @@ impl<T: Item> Ends<'_, T> {
     /// Takes up to `most` items from the front.
     ///
     /// *Cost*: that of one pop for each [batch](Self::push_all) of items, and copies.
-    /// [`Implementation::OneSidedPublished`] pops one by one.
     ///
     /// # Errors
     /// Those of [`pop`](Self::pop). Items that were taken before are dropped.
@@ -170,10 +168,8 @@ impl<T: Item> Ends<'_, T> {
         }
         while items.len() < most && self.implementation() != Implementation::Call {
             let before = items.len();
-            match (self.implementation(), usage) {
-                (Implementation::OneSided | Implementation::Checksum, Usage::All) => {
-                    self.pop_some(&ring, (most - before) as u64, &mut items)?;
-                }
+            match usage {
+                Usage::All => self.pop_some(&ring, (most - before) as u64, &mut items)?,
                 _ => items.extend(self.pop_with(promise)?),
             }
             if items.len() == before {

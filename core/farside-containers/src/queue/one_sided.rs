@@ -18,13 +18,13 @@
 use std::sync::atomic::{Ordering, fence};
 
 use farside::bytemuck::{bytes_of, pod_read_unaligned};
-use farside::{AccessBytes, AwaitSignals, GlobalPtr, Result, Signal};
+use farside::{AccessBytes, AwaitSignals, Result, Signal};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::ends::Ends;
 use super::ring::{BATCH_MAX, Ring, STAMP};
-use super::{Item, QueueError, Usage};
-use crate::promise::{Implementation, Op};
+use super::{Item, QueueError};
+use crate::promise::Implementation;
 
 /// The bits of a stamp that tell the ticket, which is smaller than half of what they can tell. The
 /// others tell the place in a batch.
@@ -53,7 +53,7 @@ pub(super) fn mask(bytes: &mut [u8], ticket: u64) {
 impl<T: Item> Ends<'_, T> {
     /// Pushes up to a batch of items. Returns how many.
     #[inline]
-    pub(super) fn push_some(&self, ring: &Ring, usage: Usage, items: &[T]) -> Result<u64> {
+    pub(super) fn push_some(&self, ring: &Ring, items: &[T]) -> Result<u64> {
         loop {
             let count = self.room(ring, ring.batch.min(items.len() as u64))?;
             if count == 0 {
@@ -62,8 +62,8 @@ impl<T: Item> Ends<'_, T> {
             }
             let ticket = ring.tail().fetch_add(self.me, count).inspect_err(|_| self.doubt())?;
             self.part.open.set((ticket, ticket.wrapping_add(count)));
-            let written = self.write(ring, usage, ticket, &items[..count as usize]);
-            if written.is_err() && self.implementation() != Implementation::OneSidedPublished {
+            let written = self.write(ring, ticket, &items[..count as usize]);
+            if written.is_err() {
                 // The first error says more than one of the clean-up.
                 let _ = self.give_up(ring, ticket, count);
             }
@@ -101,15 +101,11 @@ impl<T: Item> Ends<'_, T> {
     #[cold]
     fn look_for_room(&self, ring: &Ring) -> Result<()> {
         let part = &*self.part;
-        let freed = match self.implementation() {
-            Implementation::OneSidedPublished => ring.taken(),
-            _ => ring.head(),
-        };
         if part.has_doubt.get() {
             part.tail.set(ring.tail().load(self.me)?);
             part.has_doubt.set(false);
         }
-        let head = freed.load(self.me)?;
+        let head = ring.head().load(self.me)?;
         part.limit.set(head.wrapping_add(ring.capacity));
         if head.wrapping_sub(part.tail.get()).cast_signed() > 0 {
             part.tail.set(head);
@@ -120,7 +116,7 @@ impl<T: Item> Ends<'_, T> {
     /// Writes items into the slots of their tickets, but for those that are retired. Returns how
     /// many were written.
     #[inline]
-    fn write(&self, ring: &Ring, usage: Usage, ticket: u64, items: &[T]) -> Result<u64> {
+    fn write(&self, ring: &Ring, ticket: u64, items: &[T]) -> Result<u64> {
         let (part, end) = (&*self.part, ticket.wrapping_add(items.len() as u64));
         part.tail.set(end);
         // The slots were used before, and may have been retired since this worker last looked.
@@ -149,9 +145,6 @@ impl<T: Item> Ends<'_, T> {
             [item] => self.write_one(ring, ticket, item)?,
             items => self.write_many(ring, ticket, items)?,
         }
-        if self.implementation() == Implementation::OneSidedPublished {
-            self.publish(ring, usage, ticket, items.len() as u64)?;
-        }
         Ok(items.len() as u64)
     }
 
@@ -159,7 +152,6 @@ impl<T: Item> Ends<'_, T> {
     pub(super) fn write_one(&self, ring: &Ring, ticket: u64, item: &T) -> Result<()> {
         let (address, bytes) = (ring.item(ticket), bytes_of(item));
         match self.implementation() {
-            Implementation::OneSidedPublished => self.me.put_bytes(address, bytes),
             Implementation::Checksum => {
                 let mut buffer = self.part.outgoing.borrow_mut();
                 let slot = &mut buffer[..STAMP + size_of::<T>()];
@@ -219,7 +211,6 @@ impl<T: Item> Ends<'_, T> {
         let (mark, item) = slot.split_at(STAMP);
         let mark = pod_read_unaligned(mark);
         match self.implementation() {
-            Implementation::OneSidedPublished => Ok(true),
             Implementation::Checksum => Ok(mark == xxh3_64_with_seed(&item[..size_of::<T>()], stamp(ticket, 0))),
             _ => self.is_whole(ring, ticket, mark),
         }
@@ -370,11 +361,8 @@ impl<T: Item> Ends<'_, T> {
 
     /// Pops an item while no worker pushes.
     pub(super) fn pop_settled(&self, ring: &Ring) -> Result<Option<T>> {
-        while let Some(ticket) = self.claim(ring, ring.tail())? {
+        while let Some(ticket) = self.claim(ring)? {
             let item = self.settled(ring, ticket)?;
-            if self.implementation() == Implementation::OneSidedPublished {
-                self.count(ring, Op::Pop, 1)?;
-            }
             if item.is_some() {
                 return Ok(item);
             }
@@ -383,16 +371,16 @@ impl<T: Item> Ends<'_, T> {
         Ok(None)
     }
 
-    /// Takes a ticket of a pop that is below a counter, or returns `None` if there is none.
-    pub(super) fn claim(&self, ring: &Ring, end: GlobalPtr<u64>) -> Result<Option<u64>> {
+    /// Takes a ticket of a pop that is below the tail, or returns `None` if there is none.
+    fn claim(&self, ring: &Ring) -> Result<Option<u64>> {
         let part = &*self.part;
         let mut head = part.head.get();
         loop {
             if head >= part.ready.get() {
-                // The head first: if it is not below the counter, the queue was empty then.
+                // The head first: if it is not below the tail, the queue was empty then.
                 head = ring.head().load(self.me)?;
                 part.head.set(head);
-                part.ready.set(end.load(self.me)?);
+                part.ready.set(ring.tail().load(self.me)?);
                 if head >= part.ready.get() {
                     return Ok(None);
                 }
@@ -419,9 +407,6 @@ impl<T: Item> Ends<'_, T> {
             tail = tail.wrapping_add(1);
             ring.tail().put(self.me, tail)?;
             self.part.tail.set(tail);
-            if self.implementation() == Implementation::OneSidedPublished {
-                ring.published().put(self.me, tail)?;
-            }
             if !is_retired {
                 return Ok(true);
             }
@@ -440,9 +425,6 @@ impl<T: Item> Ends<'_, T> {
                 self.retire(ring, ticket)?;
             }
             ring.head().put(self.me, head)?;
-            if self.implementation() == Implementation::OneSidedPublished {
-                ring.taken().put(self.me, head)?;
-            }
             if item.is_some() {
                 return Ok(item);
             }

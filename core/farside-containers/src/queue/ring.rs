@@ -1,10 +1,10 @@
 //! Where things lie in the memory of a queue.
 //!
 //! ```text
-//! tail | head | retirements | published | taken | pushes | pops | retired slots | slots
+//! tail | head | retirements | pushes | pops | retired slots | slots
 //! ```
 //!
-//! The first seven are words with 128 bytes each. A retired slot is a bit.
+//! The first five are words with 128 bytes each. A retired slot is a bit.
 //!
 //! A slot is a stamp and an item. The ticket `t` of an item is its number since the queue was made.
 //! Its slot is `t` modulo the number of slots, and its stamp says whether the item is there.
@@ -18,7 +18,7 @@ use crate::promise::Op;
 /// The distance of words that different workers change: two cache lines, fetched together.
 const APART: u64 = 128;
 /// The number of such words.
-const WORDS: u64 = 7;
+const WORDS: u64 = 5;
 /// The most items that one change of the tail makes room for.
 pub(super) const BATCH_MAX: u64 = 64;
 /// The bytes of a queue are fewer.
@@ -103,24 +103,9 @@ impl Ring {
         self.place(2 * APART).cast()
     }
 
-    /// With the published algorithms: all items with smaller tickets are there.
-    pub(super) fn published(&self) -> GlobalPtr<u64> {
-        self.place(3 * APART).cast()
-    }
-
-    /// With the published algorithms: all items with smaller tickets have been read.
-    pub(super) fn taken(&self) -> GlobalPtr<u64> {
-        self.place(4 * APART).cast()
-    }
-
-    /// With the published algorithms, the counter of pushes or pops that have ended.
-    pub(super) fn second(&self, op: Op) -> GlobalPtr<u64> {
-        if op == Op::Push { self.published() } else { self.taken() }
-    }
-
     /// The words of operations that are announced.
     pub(super) fn announced(&self) -> announced::Words {
-        [(Op::Push, self.place(5 * APART).cast()), (Op::Pop, self.place(6 * APART).cast())]
+        [(Op::Push, self.place(3 * APART).cast()), (Op::Pop, self.place(4 * APART).cast())]
     }
 
     /// The words of the retired slots, a bit each.

@@ -101,8 +101,7 @@ fn operations_of_queues_cost_what_is_predicted() {
     const COUNT: u64 = 50;
     let options = SimOptions { network: LogGp::ARIES, delay_max_ns: 0, ..SimOptions::default() };
     let simulated = Simulation::new(2, 1, 1).options(options).run(|me| {
-        use Implementation::{Checksum, OneSided, OneSidedPublished};
-        for by in [OneSided, OneSidedPublished, Checksum] {
+        for by in [Implementation::OneSided, Implementation::Checksum] {
             let queue = Queue::<u64>::with_implementation(me, ProcessId::new(0), 4 * COUNT, by)?;
             let ends = queue.on(me);
             let measure = |op: Op, promise: Promise| -> Result<()> {

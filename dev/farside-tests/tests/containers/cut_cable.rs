@@ -16,8 +16,7 @@ use crate::{array_batch, dist, exchange, query, remote};
 const VICTIM: ProcessId = ProcessId::new(1);
 const PROCESSES: u32 = 3;
 const KEYS: u64 = 12;
-const IMPLEMENTATIONS: [Implementation; 4] =
-    [Implementation::OneSided, Implementation::OneSidedPublished, Implementation::Call, Implementation::Checksum];
+const IMPLEMENTATIONS: [Implementation; 3] = [Implementation::OneSided, Implementation::Call, Implementation::Checksum];
 
 /// Passes on errors other than the loss of the victim, which may only hit what `may_be_lost`.
 fn or_lost<T>(outcome: Result<T>, may_be_lost: bool) -> Result<Option<T>> {
@@ -40,8 +39,7 @@ fn use_map(me: &Worker, m: &Map<'_, u64, [u64; 2]>, number: u64) -> Result<()> {
 }
 
 fn use_queue(ends: &Ends<'_, [u64; 2]>, number: u64) -> Result<()> {
-    // Pushes and pops of a published queue wait for earlier ones.
-    let may_be_lost = ends.host() == VICTIM || ends.implementation() == Implementation::OneSidedPublished;
+    let may_be_lost = ends.host() == VICTIM;
     or_lost(ends.push([number, !number]), may_be_lost)?;
     if let Some(Some([one, other])) = or_lost(ends.pop(), may_be_lost)? {
         assert_eq!(one, !other, "half of an item");
@@ -87,10 +85,7 @@ fn body(me: &Worker) -> Result<()> {
     }
     team.barrier(me)?;
     if me.is_first() {
-        let own = |queue: &&Queue<_>| {
-            let ends = queue.on(me);
-            ends.host() == me.process() && ends.implementation() != Implementation::OneSidedPublished
-        };
+        let own = |queue: &&Queue<_>| queue.on(me).host() == me.process();
         for queue in queues.iter().filter(own) {
             let ends = queue.on(me);
             let by = ends.implementation();

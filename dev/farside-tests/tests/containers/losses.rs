@@ -58,10 +58,7 @@ fn lose<S>(
 /// of two processes.
 #[test]
 fn a_map_ends_a_batch_and_is_saved_and_restored() {
-    for (seed, by) in [Implementation::OneSided, Implementation::Call, Implementation::OneSidedPublished]
-        .into_iter()
-        .enumerate()
-        .take(scaled(2) as usize)
+    for (seed, by) in [Implementation::OneSided, Implementation::Call].into_iter().enumerate().take(scaled(2) as usize)
     {
         let folder = Folder::new(&format!("losses-{seed}"));
         let path = folder.file("left");

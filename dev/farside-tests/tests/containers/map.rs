@@ -17,8 +17,7 @@ use farside_containers::{Implementation, Promise};
 
 use crate::everywhere;
 
-const IMPLEMENTATIONS: [Implementation; 3] =
-    [Implementation::OneSided, Implementation::OneSidedPublished, Implementation::Call];
+const IMPLEMENTATIONS: [Implementation; 2] = [Implementation::OneSided, Implementation::Call];
 
 /// A value that tells whether it is whole.
 type Value = [u64; 3];

@@ -15,8 +15,7 @@ use farside_testbed::{depth, limit, scaled};
 
 use crate::everywhere;
 
-const ALL: [Implementation; 4] =
-    [Implementation::OneSided, Implementation::OneSidedPublished, Implementation::Call, Implementation::Checksum];
+const ALL: [Implementation; 3] = [Implementation::OneSided, Implementation::Call, Implementation::Checksum];
 const STAMPED: [Implementation; 2] = [Implementation::OneSided, Implementation::Checksum];
 
 /// The implementations to test: one among many workers in a simulation, where all take long.
@@ -620,32 +619,6 @@ fn a_lost_popper_leaves_what_is_pushed_later() {
         taken += u64::from(!popped.into_inner().unwrap().is_empty());
     }
     assert!(taken > seeds / 2, "only {taken} were lost while they popped");
-}
-
-/// The loss of a process that does not use a published queue is nothing to those that use it.
-#[test]
-fn a_loss_elsewhere_stops_no_published_queue() {
-    let dying = ProcessId::new(3);
-    let ended = Mutex::new(0);
-    let simulated = Simulation::new(4, 1, 3).kill(dying, Duration::from_micros(500)).run(|me| {
-        let queue = Queue::with_implementation(me, ProcessId::new(0), 20, Implementation::OneSidedPublished)?;
-        if me.process() == dying {
-            return me.wait_while_serving(|| false);
-        }
-        let mut after = 0;
-        while after < 100 {
-            if queue.on(me).push(after)?.is_err() {
-                queue.on(me).pop()?;
-            }
-            queue.on(me).pop()?;
-            after += u64::from(me.is_lost(dying));
-            me.progress()?;
-        }
-        *ended.lock().unwrap() += 1;
-        Ok(())
-    });
-    assert!(simulated.unwrap().verdict.is_err());
-    assert_eq!(ended.into_inner().unwrap(), 3);
 }
 
 /// A lost host ends waits, and all that follows, with an error that names it.

@@ -11,23 +11,16 @@ use crate::map::{HashMap, Inserted, Map};
 
 type Numbers<'w> = Map<'w, u64, u64>;
 
-const ONE_SIDED: [Implementation; 2] = [Implementation::OneSided, Implementation::OneSidedPublished];
-
 /// Runs a body with a map, whose memory is mapped with one process and not with more.
-fn with_map(
-    implementation: Implementation,
-    capacity: usize,
-    body: impl Fn(&Worker, &Numbers<'_>) -> Result<()> + Sync,
-) {
+fn with_map(capacity: usize, body: impl Fn(&Worker, &Numbers<'_>) -> Result<()> + Sync) {
     for (processes, threads, seed) in [(1, 1, 1), (1, 3, 2), (3, 1, 3), (4, 1, 4), (5, 1, 5)] {
         let simulated = simulate(processes, threads, seed, |me| {
-            let builder = HashMap::<u64, u64>::builder().capacity(capacity).implementation(implementation);
-            let map = builder.build(me)?;
+            let map = HashMap::<u64, u64>::new(me, capacity)?;
             body(me, &map.on(me))?;
             me.barrier()?;
             map.free(me)
         });
-        simulated.unwrap_or_else(|error| panic!("{implementation}, {processes} x {threads}: {error}"));
+        simulated.unwrap_or_else(|error| panic!("{processes} x {threads}: {error}"));
     }
 }
 
@@ -48,28 +41,26 @@ fn slot_of(m: &Numbers<'_>, key: u64) -> (GlobalPtr<u64>, Spot) {
 /// A worker that others took for lost does not overwrite what they did since.
 #[test]
 fn a_late_publication_is_refused() {
-    for implementation in ONE_SIDED {
-        with_map(implementation, 1000, |me, m| {
-            for is_there in [false, true] {
-                let (core, key) = (&m.core, foreign(me, m) + u64::from(is_there));
-                if is_there {
-                    m.insert(key, 1)?;
-                }
-                let spot = core.spot(&key);
-                with_copy::<u64, u64, Result<()>>(|copy| {
-                    let held = core.hold(spot, &key, For::Inserting, Effort::FIRST, copy);
-                    let held = held.unwrap_or_else(|_| panic!("no other worker has the key")).unwrap();
-                    assert!(core.replace(held.slot, held.held, Stamp::RETIRED)?);
-                    m.insert(key, 2)?;
-                    let late = held.publish(Stamp::FULL, &key, &3).unwrap_err();
-                    assert!(matches!(late.room_error(), Some(MapError::Retired)), "{late}");
-                    assert_eq!(m.get(&key)?, Some(2));
-                    Ok(())
-                })?;
+    with_map(1000, |me, m| {
+        for is_there in [false, true] {
+            let (core, key) = (&m.core, foreign(me, m) + u64::from(is_there));
+            if is_there {
+                m.insert(key, 1)?;
             }
-            Ok(())
-        });
-    }
+            let spot = core.spot(&key);
+            with_copy::<u64, u64, Result<()>>(|copy| {
+                let held = core.hold(spot, &key, For::Inserting, Effort::FIRST, copy);
+                let held = held.unwrap_or_else(|_| panic!("no other worker has the key")).unwrap();
+                assert!(core.replace(held.slot, held.held, Stamp::RETIRED)?);
+                m.insert(key, 2)?;
+                let late = held.publish(Stamp::FULL, &key, &3).unwrap_err();
+                assert!(matches!(late.room_error(), Some(MapError::Retired)), "{late}");
+                assert_eq!(m.get(&key)?, Some(2));
+                Ok(())
+            })?;
+        }
+        Ok(())
+    });
 }
 
 /// A doubt about a request that this worker has given up. It would take a slot as it is now.
@@ -97,8 +88,8 @@ impl Doubt {
 /// next requests overtake it.
 #[test]
 fn a_slot_that_was_taken_late_is_given_back() {
-    for (implementation, overtaken_by) in ONE_SIDED.into_iter().flat_map(|by| [(by, 0), (by, 1), (by, 3)]) {
-        with_map(implementation, 1000, |me, m| {
+    for overtaken_by in [0, 1, 3] {
+        with_map(1000, |me, m| {
             let (core, key) = (&m.core, u64::from(me.id().number()));
             for is_there in [false, true] {
                 if is_there {
@@ -125,128 +116,111 @@ fn a_slot_that_was_taken_late_is_given_back() {
 /// What this worker gave up neither takes nor frees the slot that it uses in the meantime.
 #[test]
 fn a_late_request_does_not_touch_a_later_entry() {
-    for implementation in ONE_SIDED {
-        with_map(implementation, 1000, |me, m| {
-            let (core, key) = (&m.core, u64::from(me.id().number()));
-            for is_there in [false, true] {
-                let key = key + 1000 * u64::from(is_there);
-                if is_there {
-                    m.insert(key, 1)?;
-                }
-                let (slot, spot) = slot_of(m, key);
-                let late = doubt(core, slot, spot);
-                with_copy::<u64, u64, Result<()>>(|copy| {
-                    let held = core.hold(spot, &key, For::Inserting, Effort::FIRST, copy);
-                    let held = held.unwrap_or_else(|_| panic!("no other worker has the key")).unwrap();
-                    // A request to give the slot back, which was given up before.
-                    assert!(!core.replace(slot, late.held, late.back_to)?);
-                    held.publish(Stamp::FULL, &key, &2)
-                })?;
-                assert!(!late.happen(me)?);
-                assert_eq!(m.get(&key)?, Some(2));
-                assert!(!core.state.is_doubtful());
+    with_map(1000, |me, m| {
+        let (core, key) = (&m.core, u64::from(me.id().number()));
+        for is_there in [false, true] {
+            let key = key + 1000 * u64::from(is_there);
+            if is_there {
+                m.insert(key, 1)?;
             }
-            Ok(())
-        });
-    }
+            let (slot, spot) = slot_of(m, key);
+            let late = doubt(core, slot, spot);
+            with_copy::<u64, u64, Result<()>>(|copy| {
+                let held = core.hold(spot, &key, For::Inserting, Effort::FIRST, copy);
+                let held = held.unwrap_or_else(|_| panic!("no other worker has the key")).unwrap();
+                // A request to give the slot back, which was given up before.
+                assert!(!core.replace(slot, late.held, late.back_to)?);
+                held.publish(Stamp::FULL, &key, &2)
+            })?;
+            assert!(!late.happen(me)?);
+            assert_eq!(m.get(&key)?, Some(2));
+            assert!(!core.state.is_doubtful());
+        }
+        Ok(())
+    });
 }
 
 /// A request that was given up before `clear`, or before a part was left, changes nothing later.
 #[test]
 fn a_late_request_finds_no_memory_in_use() {
-    for implementation in ONE_SIDED {
-        with_map(implementation, 16, |me, m| {
-            let (core, key) = (&m.core, u64::from(me.id().number()));
-            let (slot, spot) = slot_of(m, key);
-            let late = doubt(core, slot, spot);
-            me.barrier()?;
-            m.clear()?;
-            assert!(!core.state.is_doubtful());
-            late.happen(me)?;
-            me.barrier()?;
-            for key in 0..8 {
-                m.insert(key, 1)?;
-            }
-            me.barrier()?;
-            m.clear()?;
-            let late = doubt(core, slot_of(m, key).0, spot);
-            me.barrier()?;
-            let own = u64::from(me.id().number()) << 32;
-            for key in own..own + 200 {
-                m.insert(key, 1)?;
-            }
-            m.finding()?.end()?;
-            assert!(core.state.parts_held() > 1, "an earlier part was freed");
-            assert!(!late.happen(me)?);
-            Ok(())
-        });
-    }
+    with_map(16, |me, m| {
+        let (core, key) = (&m.core, u64::from(me.id().number()));
+        let (slot, spot) = slot_of(m, key);
+        let late = doubt(core, slot, spot);
+        me.barrier()?;
+        m.clear()?;
+        assert!(!core.state.is_doubtful());
+        late.happen(me)?;
+        me.barrier()?;
+        for key in 0..8 {
+            m.insert(key, 1)?;
+        }
+        me.barrier()?;
+        m.clear()?;
+        let late = doubt(core, slot_of(m, key).0, spot);
+        me.barrier()?;
+        let own = u64::from(me.id().number()) << 32;
+        for key in own..own + 200 {
+            m.insert(key, 1)?;
+        }
+        m.finding()?.end()?;
+        assert!(core.state.parts_held() > 1, "an earlier part was freed");
+        assert!(!late.happen(me)?);
+        Ok(())
+    });
 }
 
 /// Keys that come and go use the memory of one part, if the workers meet.
 #[test]
 fn earlier_parts_are_freed_where_workers_meet() {
-    for implementation in ONE_SIDED {
-        with_map(implementation, 16, |me, m| {
-            let own = u64::from(me.id().number()) << 32;
-            let mut parts_max = 0;
-            for round in 0..6 {
-                for key in own..own + 40 {
-                    m.insert(key + round * 1000, key)?;
-                    m.remove(&(key + round * 1000))?;
-                }
-                m.insert(own, round)?;
-                parts_max = parts_max.max(m.core.state.parts_held());
-                // A part may still be moved for the last workers that come to the first meeting.
-                m.finding()?.end()?;
-                let phase = m.finding()?;
-                assert_eq!(m.core.state.parts_held(), 1);
-                assert_eq!(phase.get(&own)?, Some(round));
-                phase.end()?;
+    with_map(16, |me, m| {
+        let own = u64::from(me.id().number()) << 32;
+        let mut parts_max = 0;
+        for round in 0..6 {
+            for key in own..own + 40 {
+                m.insert(key + round * 1000, key)?;
+                m.remove(&(key + round * 1000))?;
             }
-            // Otherwise there was nothing to free.
-            assert!(me.all_reduce(parts_max, usize::max)? > 1);
-            Ok(())
-        });
-    }
+            m.insert(own, round)?;
+            parts_max = parts_max.max(m.core.state.parts_held());
+            // A part may still be moved for the last workers that come to the first meeting.
+            m.finding()?.end()?;
+            let phase = m.finding()?;
+            assert_eq!(m.core.state.parts_held(), 1);
+            assert_eq!(phase.get(&own)?, Some(round));
+            phase.end()?;
+        }
+        // Otherwise there was nothing to free.
+        assert!(me.all_reduce(parts_max, usize::max)? > 1);
+        Ok(())
+    });
 }
 
-/// A batch waits for a slot that a worker holds, and not for the bit of a reader that is gone.
+/// A batch waits for a slot that a worker holds.
 #[test]
 fn a_batch_passes_slots_that_are_held() {
-    for implementation in ONE_SIDED {
-        with_map(implementation, 1000, |me, m| {
-            let (core, key) = (&m.core, 77);
-            let (slot, _) = slot_of(m, key);
-            let held = if me.id() == WorkerId::FIRST {
-                m.insert(key, 1)?;
-                with_copy::<u64, u64, _>(|copy| {
-                    core.hold(core.spot(&key), &key, For::Changing, Effort::FIRST, copy).ok().flatten()
-                })
-            } else {
-                None
-            };
-            me.barrier()?;
-            let batch = m.batch()?;
-            batch.insert(key, 2)?;
-            me.quiesce()?;
-            assert!(slot.load(me)? & 7 == Stamp::LOCKED);
-            me.barrier()?;
-            drop(held);
-            batch.finish()?;
-            assert_eq!(m.get(&key)?, Some(2));
-            me.barrier()?;
-            if me.id() == WorkerId::FIRST {
-                slot.fetch_or(me, Stamp::reader(9))?;
-            }
-            me.barrier()?;
-            let batch = m.batch()?;
-            batch.insert(key, 3)?;
-            batch.finish()?;
-            assert_eq!(m.get(&key)?, Some(3));
-            Ok(())
-        });
-    }
+    with_map(1000, |me, m| {
+        let (core, key) = (&m.core, 77);
+        let (slot, _) = slot_of(m, key);
+        let held = if me.id() == WorkerId::FIRST {
+            m.insert(key, 1)?;
+            with_copy::<u64, u64, _>(|copy| {
+                core.hold(core.spot(&key), &key, For::Changing, Effort::FIRST, copy).ok().flatten()
+            })
+        } else {
+            None
+        };
+        me.barrier()?;
+        let batch = m.batch()?;
+        batch.insert(key, 2)?;
+        me.quiesce()?;
+        assert!(slot.load(me)? & 7 == Stamp::LOCKED);
+        me.barrier()?;
+        drop(held);
+        batch.finish()?;
+        assert_eq!(m.get(&key)?, Some(2));
+        Ok(())
+    });
 }
 
 /// Bytes that are no entry are a typed error also where the owner finds them. No entry is lost.

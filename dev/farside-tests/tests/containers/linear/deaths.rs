@@ -144,11 +144,6 @@ fn while_one_sided_maps_grow() {
 }
 
 #[test]
-fn while_published_maps_grow() {
-    maps_grow(Implementation::OneSidedPublished);
-}
-
-#[test]
 fn while_maps_by_calls_grow() {
     maps_grow(Implementation::Call);
 }

@@ -146,7 +146,6 @@ type Use = (Change, u64);
 
 /// What workers do with a map whose part has two slots.
 struct MapCase<'c> {
-    implementation: Implementation,
     /// The keys that are there.
     before: &'c [u64],
     /// What each actor does.
@@ -156,13 +155,13 @@ struct MapCase<'c> {
 impl MapCase<'_> {
     /// Runs one order, and checks what was returned.
     fn run(&self, script: &Arc<SimScript>) {
-        let which = || format!("{}: {:?}, order {:?}", self.implementation, self.actors, script.taken());
+        let which = || format!("{:?}, order {:?}", self.actors, script.taken());
         run(script, self.actors.len(), &None, which, |me, record, gate| self.act(me, record, gate));
     }
 
     fn act(&self, me: &Worker, record: &Record<MapStep>, gate: &Gate<'_>) -> Result<()> {
         let builder = HashMap::<u64, Entry>::builder().capacity(1).placement(at_the_last);
-        let map = builder.implementation(self.implementation).build(me)?;
+        let map = builder.build(me)?;
         let m = map.on(me);
         let mut value = 100 * u64::from(me.id().number());
         let mut call = |(step, key): Use| {
@@ -189,8 +188,6 @@ impl MapCase<'_> {
     }
 }
 
-const ONE_SIDED: [Implementation; 2] = [Implementation::OneSided, Implementation::OneSidedPublished];
-
 /// Returns the bound of changes in this run, of that in the deep tier.
 fn bound(changes: usize) -> usize {
     if is_deep() { changes } else { (changes - 1).max(1) }
@@ -205,77 +202,73 @@ fn report(which: impl std::fmt::Display, actors: impl std::fmt::Debug, runs: u64
     assert!(runs > if is_deep() { 10 } else { 1 }, "{runs} orders");
 }
 
-/// Checks a case by each implementation, with its bound of changes.
-fn map_case(changes: [usize; 2], before: &[u64], actors: &[&[Use]]) {
-    for (implementation, changes) in ONE_SIDED.into_iter().zip(changes) {
-        let case = MapCase { implementation, before, actors };
-        report(implementation, actors, in_every_order(bound(changes), SimScript::new, |script| case.run(script)));
-    }
+/// Checks a case with its bound of changes.
+fn map_case(changes: usize, before: &[u64], actors: &[&[Use]]) {
+    let case = MapCase { before, actors };
+    report("a map", actors, in_every_order(bound(changes), SimScript::new, |script| case.run(script)));
 }
 
 fn map_deaths(changes: usize, before: &[u64], actors: &[&[Use]]) {
-    for implementation in ONE_SIDED {
-        let case = MapCase { implementation, before, actors };
-        report(implementation, actors, with_every_death(changes, |script| case.run(script)));
-    }
+    let case = MapCase { before, actors };
+    report("a map", actors, with_every_death(changes, |script| case.run(script)));
 }
 
 use Change::{Get, Insert, Remove, TryInsert};
 
 #[test]
 fn a_new_key_is_inserted_twice() {
-    map_case([3, 2], &[], &[&[(Insert, 0)], &[(Insert, 0)]]);
+    map_case(3, &[], &[&[(Insert, 0)], &[(Insert, 0)]]);
 }
 
 #[test]
 fn a_new_key_is_tried_twice() {
-    map_case([2, 1], &[], &[&[(TryInsert, 0)], &[(TryInsert, 0)]]);
+    map_case(2, &[], &[&[(TryInsert, 0)], &[(TryInsert, 0)]]);
 }
 
 #[test]
 fn two_keys_meet_at_a_slot() {
-    map_case([2, 2], &[], &[&[(Insert, 0)], &[(Insert, 2)]]);
+    map_case(2, &[], &[&[(Insert, 0)], &[(Insert, 2)]]);
 }
 
 #[test]
 fn a_new_key_is_found() {
-    map_case([3, 2], &[], &[&[(Insert, 0)], &[(Get, 0), (Get, 0)]]);
+    map_case(3, &[], &[&[(Insert, 0)], &[(Get, 0), (Get, 0)]]);
 }
 
 #[test]
 fn a_value_is_replaced_and_found() {
-    map_case([3, 3], &[0], &[&[(Insert, 0)], &[(Get, 0), (Get, 0)]]);
+    map_case(3, &[0], &[&[(Insert, 0)], &[(Get, 0), (Get, 0)]]);
 }
 
 #[test]
 fn a_key_is_removed_and_inserted() {
-    map_case([2, 2], &[0], &[&[(Remove, 0)], &[(Insert, 0)]]);
+    map_case(2, &[0], &[&[(Remove, 0)], &[(Insert, 0)]]);
 }
 
 #[test]
 fn a_slot_is_used_again() {
-    map_case([2, 2], &[0], &[&[(Remove, 0), (Insert, 0)], &[(Get, 0)]]);
+    map_case(2, &[0], &[&[(Remove, 0), (Insert, 0)], &[(Get, 0)]]);
 }
 
 #[test]
 fn three_insert_find_and_remove() {
-    map_case([1, 1], &[0], &[&[(Insert, 0)], &[(Remove, 0)], &[(Get, 0)]]);
+    map_case(1, &[0], &[&[(Insert, 0)], &[(Remove, 0)], &[(Get, 0)]]);
 }
 
 #[test]
 fn a_part_grows_beside_changes() {
-    map_case([2, 1], &[0, 1], &[&[(Insert, 2)], &[(Insert, 0)]]);
-    map_case([1, 1], &[0, 1], &[&[(Insert, 2)], &[(Remove, 1)]]);
+    map_case(2, &[0, 1], &[&[(Insert, 2)], &[(Insert, 0)]]);
+    map_case(1, &[0, 1], &[&[(Insert, 2)], &[(Remove, 1)]]);
 }
 
 #[test]
 fn a_part_grows_for_two() {
-    map_case([2, 1], &[0, 1], &[&[(Insert, 2)], &[(Insert, 2)]]);
+    map_case(2, &[0, 1], &[&[(Insert, 2)], &[(Insert, 2)]]);
 }
 
 #[test]
 fn a_part_grows_beside_searches() {
-    map_case([2, 2], &[0, 1], &[&[(Insert, 2)], &[(Get, 0), (Get, 1)]]);
+    map_case(2, &[0, 1], &[&[(Insert, 2)], &[(Get, 0), (Get, 1)]]);
 }
 
 #[test]
@@ -350,8 +343,7 @@ impl QueueCase<'_> {
 
 const PUSH: bool = true;
 const POP: bool = false;
-const QUEUES: [Implementation; 3] =
-    [Implementation::OneSided, Implementation::OneSidedPublished, Implementation::Checksum];
+const QUEUES: [Implementation; 2] = [Implementation::OneSided, Implementation::Checksum];
 
 fn queue_case(changes: usize, before: u64, actors: &[&[bool]]) {
     for implementation in QUEUES {
@@ -379,8 +371,7 @@ fn a_full_queue_is_used() {
 
 #[test]
 fn a_place_of_the_lost_is_passed() {
-    // The loss of a worker that uses a published queue stops it.
-    for implementation in [Implementation::OneSided, Implementation::Checksum] {
+    for implementation in QUEUES {
         for actors in [[&[PUSH][..], &[PUSH]], [&[PUSH], &[POP]], [&[POP], &[PUSH]]] {
             let case = QueueCase { implementation, before: 1, actors: &actors, has_deaths: true };
             report(implementation, actors, with_every_death(1, |script| case.run(script)));

@@ -43,8 +43,8 @@ fn the_cheapest_is_chosen() {
             me.barrier()?;
         }
         // What was asked for is not overruled, and the plan shows what is better.
-        let asked = auto.implementation(Implementation::OneSidedPublished).cost_model(CALLS_ARE_FREE).build(me)?;
-        assert_eq!(asked.on(me).implementation(), Implementation::OneSidedPublished);
+        let asked = auto.implementation(Implementation::OneSided).cost_model(CALLS_ARE_FREE).build(me)?;
+        assert_eq!(asked.on(me).implementation(), Implementation::OneSided);
         assert_eq!(asked.on(me).plan(Op::Find, Promise::ALL).choice, Implementation::Call);
         me.barrier()
     };

@@ -58,7 +58,7 @@ fn the_cheapest_is_chosen() {
             queue.free(me)?;
         }
         // What was asked for is not overruled, and the plan shows what is better.
-        let asked = Implementation::OneSidedPublished;
+        let asked = Implementation::Checksum;
         let queue = Queue::<u64>::with_cost_model(me, first, 10, asked, CALLS_ARE_FREE)?;
         assert_eq!(queue.on(me).implementation(), asked);
         assert_eq!(queue.on(me).plan(Op::Pop, Promise::ALL).choice, Implementation::Call);
