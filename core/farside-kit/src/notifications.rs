@@ -394,8 +394,8 @@ impl AllNotifications {
     /// each process, until it is [released](Self::release).
     ///
     /// # Errors
-    /// Those of [`Worker::symmetric`](farside::MakeArrays::symmetric), the same at all workers: none
-    /// waits for a process whose memory was refused.
+    /// Those of [`Worker::symmetric`](farside::MakeArrays::symmetric), the same at all workers:
+    /// none waits for a process whose memory was refused.
     pub fn new(me: &Worker, count: u32) -> Result<Self> {
         Ok(Self { words: me.symmetric(count as usize)? })
     }

@@ -90,11 +90,11 @@ impl<T: Wire + 'static> TaskPool<T> {
     /// most.
     ///
     /// # Errors
-    /// The first error of `work` on this worker. [`Error::PeerLost`](farside::Error::PeerLost) if any
-    /// process of the job is lost: its tasks are lost with it.
-    /// [`Error::Deadline`](farside::Error::Deadline) if this worker waits for a task, or for the end,
-    /// for longer than the job's [deadline](farside::Job::deadline): raise it if one task takes that
-    /// long. Those of [`Worker::barrier`] and [`To::call`](farside::To::call).
+    /// The first error of `work` on this worker. [`Error::PeerLost`](farside::Error::PeerLost) if
+    /// any process of the job is lost: its tasks are lost with it.
+    /// [`Error::Deadline`](farside::Error::Deadline) if this worker waits for a task, or for the
+    /// end, for longer than the job's [deadline](farside::Job::deadline): raise it if one task
+    /// takes that long. Those of [`Worker::barrier`] and [`To::call`](farside::To::call).
     ///
     /// # Panics
     /// If a task runs another pool.

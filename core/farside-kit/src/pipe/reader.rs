@@ -102,8 +102,8 @@ impl<'w> PipeReader<'w> {
     ///
     /// # Errors
     /// [`PipeError::Pipe`] with `Closed` once the writer has closed and everything was read, or
-    /// with another cause; [`Error::PeerLost`](farside::Error::PeerLost) once the writer is lost and
-    /// everything it had written was read; [`Error::Deadline`](farside::Error::Deadline);
+    /// with another cause; [`Error::PeerLost`](farside::Error::PeerLost) once the writer is lost
+    /// and everything it had written was read; [`Error::Deadline`](farside::Error::Deadline);
     /// [`Error::InHandler`](farside::Error::InHandler) if it has to wait and must not.
     #[track_caller]
     pub fn recv(&mut self) -> Result<Received<'_, 'w>> {
