@@ -1,8 +1,8 @@
 //! A lock service: several processes take turns to update something outside Farside, here a file.
 //!
 //! ```console
-//! cargo run -p farside --example lock_service
-//! cargo run -p farside --example lock_service -- without-lock
+//! cargo run -p farside-kit --example lock_service
+//! cargo run -p farside-kit --example lock_service -- without-lock
 //! ```
 //!
 //! An update reads the number in the file and writes the next one. Without the lock, two processes

@@ -2,7 +2,7 @@
 //! and rpipe()" (Wickramasinghe and Lumsdaine, slide 36).
 //!
 //! ```console
-//! cargo run -p farside --example pipe
+//! cargo run -p farside-kit --example pipe
 //! ```
 //!
 //! The slide opens a half duplex pipe of width 8, allocates an `int` at the peer, and frees it
@@ -10,12 +10,12 @@
 //! `rwrite` and `rread`, so the roles are mixed up. Here the process with the writer writes:
 //!
 //! 1. As on the slide. `rmalloc` is [`alloc`](RemoteHeap::alloc), `rmem` is the [local
-//!    view](farside_kit::heap::Block::local_mut), and `rwrite` is a [`put`](farside_kit::heap::Block::put)
-//!    followed by the block's name through a pipe. The reader [opens](RemoteBlock::open) the block
-//!    in its own memory, and frees it.
+//!    view](farside_kit::heap::Block::local_mut), and `rwrite` is a
+//!    [`put`](farside_kit::heap::Block::put) followed by the block's name through a pipe. The reader
+//!    [opens](RemoteBlock::open) the block in its own memory, and frees it.
 //! 2. Through the pipe's own memory, which is allocated once:
-//!    [`write`](farside_kit::pipe::PipeWriter::write), or a loan that is committed. The memory is free
-//!    for the next message once the reader releases it.
+//!    [`write`](farside_kit::pipe::PipeWriter::write), or a loan that is committed. The memory is
+//!    free for the next message once the reader releases it.
 //! 3. `rread`: an [offer](farside_kit::pipe::PipeWriter::offer) of the writer's memory, which the
 //!    reader fetches.
 

@@ -1,7 +1,7 @@
 //! Work stealing: a worker without work gets half of another's.
 //!
 //! ```console
-//! cargo run --release -p farside --example work_stealing
+//! cargo run --release -p farside-kit --example work_stealing
 //! farside run -n 2 -t 2 target/release/examples/work_stealing
 //! ```
 //!

@@ -1,8 +1,8 @@
 //! Heaps, pipes, locks, task pools, sections of memory and notifications of a job.
 //!
 //! All of this stands on the workers of a [`farside`] job, and a program that uses none of it need
-//! not compile it. There is nothing to switch on: a process has the state of a module if its program
-//! uses the module.
+//! not compile it. There is nothing to switch on: a process has the state of a module if its
+//! program uses the module.
 //!
 //! | to | see |
 //! |---|---|

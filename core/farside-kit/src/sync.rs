@@ -11,8 +11,8 @@
 //! | refuse a worker that has lost its lock without noticing | [`Token`], [`Fenced`] |
 //!
 //! Use a lock of the job only if nothing else serves. The best way to change one worker's data is
-//! to call that worker, since its calls run one at a time: `Remote` of `farside-containers` has values
-//! that are reached so.
+//! to call that worker, since its calls run one at a time: `Remote` of `farside-containers` has
+//! values that are reached so.
 //!
 //! # Hardware lock elision
 //!

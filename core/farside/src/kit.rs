@@ -51,18 +51,6 @@ pub trait WorkerParts: Sealed {
     /// Returns the state of a room in this worker.
     fn room<R: Room>(&self) -> &R::Local;
 
-    /// Makes progress until `look` finds something.
-    ///
-    /// # Errors
-    /// [`Error::Deadline`]; [`Error::InHandler`]; the errors of the job.
-    #[track_caller]
-    fn wait_until<T>(
-        &self,
-        doing: &'static str,
-        time: Duration,
-        look: impl FnMut(&Worker) -> Option<Result<T>>,
-    ) -> Result<T>;
-
     /// Makes progress until `look` finds something, in a wait that says more.
     ///
     /// # Errors
@@ -99,9 +87,6 @@ pub trait WorkerParts: Sealed {
     /// Returns the error of a lost process, if any is lost.
     fn any_lost(&self) -> Option<Error>;
 
-    /// Returns the error of a lost process whose last calls have run here.
-    fn lost(&self, process: ProcessId) -> Option<Error>;
-
     /// Returns whether this worker runs a called function.
     fn is_in_handler(&self) -> bool;
 
@@ -120,7 +105,7 @@ pub trait WorkerParts: Sealed {
 }
 
 /// The methods of a [`Worker`] on global memory that are not for programs. Unlike those for
-/// programs, they do not report to the observer of accesses, except for [`touch`](Self::touch).
+/// programs, they report no access to the observer of accesses, except where they take a [`Touch`].
 pub trait SpaceParts: Sealed {
     /// Returns how a range is reached, for several accesses inside it. A mapped range stays mapped
     /// until this worker attaches or drops a region.
@@ -360,12 +345,6 @@ macro_rules! forward {
 impl WorkerParts for Worker {
     forward! { Worker:
         fn process_handle(&self) -> &Arc<Process>;
-        fn wait_until[T](
-            &self,
-            doing: &'static str,
-            time: Duration,
-            look: impl FnMut(&Worker) -> Option<Result<T>>,
-        ) -> Result<T>;
         fn wait_at[T](
             &self,
             wait: Wait,
@@ -382,7 +361,6 @@ impl WorkerParts for Worker {
         fn when_lost(&self, hook: impl Fn(&Worker, ProcessId) + 'static);
         fn unknown(&self, worker: WorkerId) -> Error;
         fn any_lost(&self) -> Option<Error>;
-        fn lost(&self, process: ProcessId) -> Option<Error>;
         fn is_in_handler(&self) -> bool;
         fn not_in_handler(&self, what: &'static str) -> Result<()>;
         fn outlived_processes(&self) -> Vec<ProcessId>;

@@ -1,5 +1,5 @@
-//! The rooms of this crate, in one list: every process has them, also of a program that uses none of
-//! them itself. The rooms of other crates register themselves (`crate::runtime::room`).
+//! The rooms of this crate, in one list: every process has them, also of a program that uses none
+//! of them itself. The rooms of other crates register themselves (`crate::runtime::room`).
 
 use crate::check::CheckRoom;
 use crate::extensions::Extensions;

@@ -160,8 +160,8 @@
 //!
 //! ## Heaps and pipes
 //!
-//! A worker that sends to one peer repeatedly need not ask it for memory each time. A pipe has slots
-//! in the reader's memory, which are reused in turn. A remote heap has blocks there that are
+//! A worker that sends to one peer repeatedly need not ask it for memory each time. A pipe has
+//! slots in the reader's memory, which are reused in turn. A remote heap has blocks there that are
 //! allocated here, and freed by the worker that used them there. Both are in the crate
 //! `farside-kit`, whose documentation has the example.
 //!

@@ -48,11 +48,11 @@ use super::{WAIT_POLICY, this_thread};
 ///
 /// A handler must not wait, and [`run`](Self::run) waits for earlier operations, so it is refused
 /// in handlers. Use [`post`](Self::post) there: the operation runs at once, or in the thread that
-/// holds the value, and can answer a call by a [`Reply`](farside::Reply) that it takes along. Or use
-/// [`try_run`](Self::try_run), which gives the operation back if the value is not free. Both may
-/// run the operations of others: at most 1024 posted ones, and those of at most 64 waiting threads.
-/// Threads that may block use `run`: a worker's own body, the [pool](farside::Worker::pool_of) of a
-/// process, threads of the program.
+/// holds the value, and can answer a call by a [`Reply`](farside::Reply) that it takes along. Or
+/// use [`try_run`](Self::try_run), which gives the operation back if the value is not free. Both
+/// may run the operations of others: at most 1024 posted ones, and those of at most 64 waiting
+/// threads. Threads that may block use `run`: a worker's own body, the
+/// [pool](farside::Worker::pool_of) of a process, threads of the program.
 ///
 /// ```no_run
 /// # use farside::prelude::*;

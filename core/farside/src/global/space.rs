@@ -505,8 +505,8 @@ impl Worker {
     }
 
     /// Calls `work` with access to words of this process's own memory, from an address on. `work`
-    /// changes a word by its index, which must be below `count`. Only `SpaceParts` calls this, whose
-    /// callers promise that `work` uses nothing of this worker.
+    /// changes a word by its index, which must be below `count`. Only `SpaceParts` calls this,
+    /// whose callers promise that `work` uses nothing of this worker.
     pub(crate) fn with_own_words<R>(
         &self,
         address: GlobalAddress,

@@ -9,8 +9,9 @@
 //!
 //! A receiver runs only functions in its own table, and each checks the size of its arguments
 //! first. The rooms of other crates are in the table, too ([`register_room`]), so a process has a
-//! room exactly if its program can reach it. The name of a function pointer has a second half: an offset into the program's text. The
-//! receiver accepts it only if a function begins there (`farside_sys::image`).
+//! room exactly if its program can reach it. The name of a function pointer has a second half: an
+//! offset into the program's text. The receiver accepts it only if a function begins there
+//! (`farside_sys::image`).
 
 use std::collections::HashMap;
 use std::ptr::with_exposed_provenance;
@@ -54,8 +55,8 @@ pub trait Errand: 'static {
 struct Entry {
     /// The distance from this field to the function.
     distance: i32,
-    /// [`LISTED`] if the function is a trampoline, [`ERRAND`] if it is an [`Errand`], [`ROOM`] if it
-    /// returns a [`RoomEntry`], or another value in the entry that only makes the section exist.
+    /// [`LISTED`] if the function is a trampoline, [`ERRAND`] if it is an [`Errand`], [`ROOM`] if
+    /// it returns a [`RoomEntry`], or another value in the entry that only makes the section exist.
     mark: u32,
 }
 
@@ -286,8 +287,8 @@ fn errand(address: usize) -> Option<fn(&Caller, &[u8])> {
 
 fn room(address: usize) -> Option<fn() -> RoomEntry> {
     let room = marked(address, ROOM)?;
-    // SAFETY: an entry with this mark was emitted by `entry_address` in `register_room`, whose `sym`
-    // operand is a function of this very type.
+    // SAFETY: an entry with this mark was emitted by `entry_address` in `register_room`, whose
+    // `sym` operand is a function of this very type.
     Some(unsafe { std::mem::transmute::<*const (), fn() -> RoomEntry>(room) })
 }
 

@@ -5,12 +5,12 @@
 //! progress. A new room changes no file of the runtime.
 //!
 //! The rooms that every process has are listed in `crate::rooms::ROOMS`. A room of another crate is
-//! in no list: it is in the program's table of functions ([`register_room`]), and in each process of
-//! that program. The entry is emitted by the cold branch of every access to the room's state, which
-//! no program can reach the state without. So the table has the room exactly if the linker has put
-//! such an access into the program; nothing runs before `main`, and no access pays for it. Programs
-//! of one job may differ: a process that receives a message for a room that it does not have answers
-//! with [`ABSENT`], and the sender's room decides about it ([`Room::find_absent`]).
+//! in no list: it is in the program's table of functions ([`register_room`]), and in each process
+//! of that program. The entry is emitted by the cold branch of every access to the room's state,
+//! which no program can reach the state without. So the table has the room exactly if the linker
+//! has put such an access into the program; nothing runs before `main`, and no access pays for it.
+//! Programs of one job may differ: a process that receives a message for a room that it does not
+//! have answers with [`ABSENT`], and the sender's room decides about it ([`Room::find_absent`]).
 //!
 //! | to | use |
 //! |---|---|
