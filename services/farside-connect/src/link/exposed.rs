@@ -45,7 +45,6 @@ pub(super) struct Entry {
 
 impl Exposed {
     /// The number of entries, roughly.
-    #[inline]
     pub(super) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
@@ -90,13 +89,11 @@ impl Exposed {
         }
     }
 
-    #[inline]
     pub(super) fn table(&self) -> MutexGuard<'_, Table<Entry>> {
         lock(&self.table)
     }
 
     /// Looks at an entry.
-    #[inline]
     pub(super) fn with<T>(&self, number: u64, look: impl FnOnce(&mut Entry) -> Option<T>) -> Option<T> {
         self.table().get(number).and_then(look)
     }

@@ -26,7 +26,6 @@ pub(super) struct Pauses {
 
 impl Pauses {
     /// Notes that a transfer waits. Then the caller looks whether it must.
-    #[inline]
     pub(super) fn begin(&self) {
         self.has_waiting.store(true, Ordering::Relaxed);
         // SYNC: either the caller's look finds what the step has sent, or the step's finds the
