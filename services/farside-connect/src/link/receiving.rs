@@ -33,6 +33,7 @@ impl Receiving {
     }
 
     /// The right to receive, unless another thread has it.
+    #[inline]
     pub(super) fn try_take(&self) -> Option<MutexGuard<'_, Vec<u8>>> {
         match self.scratch.try_lock() {
             Ok(scratch) => Some(scratch),
@@ -48,6 +49,7 @@ impl Receiving {
     }
 
     /// Counts that the calling thread, which has the right, begins.
+    #[inline]
     pub(super) fn count(&self) {
         self.begun.store(self.begun.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
@@ -57,6 +59,7 @@ impl Receiving {
     }
 
     /// Wakes the threads that wait.
+    #[inline]
     pub(super) fn wake_others(&self) {
         // SYNC: a thread counts itself under the lock before it looks; either this load sees the
         // count, or the thread's look sees what was changed before the call.

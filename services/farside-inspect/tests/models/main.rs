@@ -116,8 +116,8 @@ fn two_holders_exclude_each_other() {
     });
 }
 
-/// A program that claims the next lock finds the memory free, or hears of the end of the lock from the
-/// reader that has it.
+/// A program that claims the next lock finds the memory free, or hears of the end of the lock from
+/// the reader that has it.
 #[test]
 fn the_program_hears_of_the_end_of_a_lock() {
     use checked::word::LockWord;
