@@ -131,7 +131,7 @@ fn publish_watched(me: &Worker, options: Options) -> Measured {
     let mut values = vec![0.0; SIDE * SIDE];
     me.barrier()?;
     if !me.is_first() {
-        let job = inspector_when_there()?;
+        let job = until_there(inspector)?;
         let area = wait_for(&job, "view")?;
         while done.here().get(0) == 0 {
             area.get(&Selection::all(), At::Next).map_err(failed)?;
@@ -188,12 +188,17 @@ fn inspector() -> Result<Inspector, BenchError> {
 
 /// Opens an area as soon as it is there.
 fn wait_for(job: &Inspector, name: &str) -> Result<farside_viewer::Area<f64>, BenchError> {
+    until_there(|| job.open::<f64>(name).map_err(failed))
+}
+
+/// Looks until something is there.
+fn until_there<T>(look: impl Fn() -> Result<T, BenchError>) -> Result<T, BenchError> {
     let until = Instant::now() + Duration::from_secs(20);
     loop {
-        match job.open::<f64>(name) {
-            Ok(area) => return Ok(area),
-            Err(error) if Instant::now() > until => return Err(failed(error)),
+        match look() {
+            Err(error) if Instant::now() > until => return Err(error),
             Err(_) => thread::sleep(Duration::from_millis(5)),
+            found => return found,
         }
     }
 }
@@ -303,7 +308,7 @@ fn view(me: &Worker, options: Options, viewers: usize) -> Measured {
     let viewer = me.neighbor(1);
     if !me.is_first() {
         let (memory, state) = (shared.bytes(), AtomicU64::new(REST));
-        let job = inspector_when_there()?;
+        let job = until_there(inspector)?;
         let looked = thread::scope(|scope| {
             let threads: Vec<_> = (0..viewers).map(|_| scope.spawn(|| look(&job, memory, &state))).collect();
             let watched = loop {
@@ -362,17 +367,6 @@ fn view(me: &Worker, options: Options, viewers: usize) -> Measured {
     let step = column("step_ns", "ns", 0).against("without viewers", 2);
     let beside = column("beside_copies_ns", "ns", 0).against("the same copies by hand", 1);
     Ok(taken.rows([Some(step), (viewers > 0).then_some(beside)].into_iter().flatten()))
-}
-
-fn inspector_when_there() -> Result<Inspector, BenchError> {
-    let until = Instant::now() + Duration::from_secs(20);
-    loop {
-        match inspector() {
-            Ok(job) => return Ok(job),
-            Err(error) if Instant::now() > until => return Err(error),
-            Err(_) => thread::sleep(Duration::from_millis(5)),
-        }
-    }
 }
 
 /// Reads 60 steps a second, or copies as much by hand, while `state` says so.

@@ -20,34 +20,28 @@ const TRIPS: u64 = 200_000;
 const BYTES_PER_TRIP: usize = 4096;
 
 pub(crate) fn cases() -> Vec<Case> {
-    let mut cases = vec![
-        Case::job(name("call-return", 8), 2, |me, options| beside_two_lines(me, options, 8, echo::<1>)),
-        Case::job(name("call-return", 64), 2, |me, options| beside_two_lines(me, options, 64, echo::<8>)),
-        Case::job(name("call-return", 1024), 2, |me, options| beside_two_lines(me, options, 1024, echo::<128>)),
-        Case::job("notify-executed", 2, |me, options| beside_two_lines(me, options, 0, notify)),
-    ];
-    for bytes in [4 << 10, 64 << 10, 1 << 20] {
-        cases.push(Case::job(name("call-buffer", bytes), 2, move |me, options| {
-            beside_two_lines(me, options, bytes, pass_buffer)
-        }));
-    }
-    let forms: [(&str, RoundTrips); 3] = [
+    let echoes: [(usize, RoundTrips); 3] = [(8, echo::<1>), (64, echo::<8>), (1024, echo::<128>)];
+    let mut cases = Vec::from(echoes.map(|(bytes, echo)| case(name("call-return", bytes), bytes, echo)));
+    cases.push(case("notify-executed", 0, notify));
+    let forms: [(&str, RoundTrips); 4] = [
+        ("call-buffer", pass_buffer),
         ("call-buffer-put", buffers::put),
         ("call-buffer-get", buffers::get),
         ("call-buffer-aside", buffers::get_aside),
     ];
     for (form, round_trips) in forms {
-        for bytes in [4 << 10, 64 << 10, 1 << 20] {
-            cases.push(Case::job(name(form, bytes), 2, move |me, options| {
-                beside_two_lines(me, options, bytes, round_trips)
-            }));
-        }
+        cases.extend([4 << 10, 64 << 10, 1 << 20].map(|bytes| case(name(form, bytes), bytes, round_trips)));
     }
-    cases.push(Case::job("notify-countdown", 2, |me, options| beside_two_lines(me, options, 0, buffers::countdown)));
-    cases.push(Case::job(name("call-into", 8), 2, |me, options| beside_two_lines(me, options, 8, buffers::call_into)));
+    cases.push(case("notify-countdown", 0, buffers::countdown));
+    cases.push(case(name("call-into", 8), 8, buffers::call_into));
     cases.push(Case::job("broadcast/8p", 8, broadcast::to_eight));
     cases.push(Case::job("one-line-ping-pong", 2, one_line));
     cases
+}
+
+/// The case of round trips with this number of bytes.
+fn case(name: impl Into<String>, bytes: usize, round_trips: RoundTrips) -> Case {
+    Case::job(name, 2, move |me, options| beside_two_lines(me, options, bytes, round_trips))
 }
 
 fn name(kind: &str, bytes: usize) -> String {

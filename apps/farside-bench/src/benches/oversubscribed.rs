@@ -107,14 +107,12 @@ fn start_and_end(me: &Worker, _: Options) -> Measured {
 
 /// Measures from the launch of an empty job until all its workers run.
 fn time_start(options: Options, run_once: RunOnce<'_>) -> Measured {
-    let run = || Ok((now(), moment(&run_once(options)?, STARTED)));
-    time_ms("start_ms", options, run)
+    time_ms("start_ms", options, || Ok((now(), moment(&run_once(options)?, STARTED))))
 }
 
 /// Measures from the return of its last worker until the launcher returns.
 fn time_end(options: Options, run_once: RunOnce<'_>) -> Measured {
-    let run = || Ok((moment(&run_once(options)?, ENDED), now()));
-    time_ms("end_ms", options, run)
+    time_ms("end_ms", options, || Ok((moment(&run_once(options)?, ENDED), now())))
 }
 
 /// Returns the time between the two moments of each run.

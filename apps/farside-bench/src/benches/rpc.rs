@@ -113,31 +113,27 @@ pub(crate) fn rate_cases() -> Vec<Case> {
 pub(crate) fn bulk_cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for (over, suffix) in PATHS {
-        let kinds = || kinds(over);
-        let mut add = |name, what| {
-            cases.push(Case::job(name, 2, move |me, options| moved(me, options, over, what)));
+        let mut add = |name: String, what: Moved| {
+            for (is_mapped, kind) in kinds(over) {
+                let what = Moved { is_mapped, ..what };
+                let body = move |me: &Worker, options| moved(me, options, over, what);
+                cases.push(Case::job(format!("{name}{suffix}{kind}"), 2, body));
+            }
         };
+        let whole = Moved { bytes: 0, segments: 1, depth: 1, how: How::Pull, is_mapped: false };
         for bytes in [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, MOVED_BYTES_MAX] {
             for (name, how) in [("pull", How::Pull), ("push", How::Push)] {
                 for depth in [1, 4, 16] {
-                    for (is_mapped, kind) in kinds() {
-                        let name = format!("{name}/{}/depth-{depth}{suffix}{kind}", size_name(bytes));
-                        add(name, Moved { bytes, segments: 1, depth, how, is_mapped });
-                    }
+                    add(format!("{name}/{}/depth-{depth}", size_name(bytes)), Moved { bytes, depth, how, ..whole });
                 }
             }
         }
         for segments in [1, 4, 16, 64, 256, 1024, 4096] {
-            for (is_mapped, kind) in kinds() {
-                let name = format!("segments-{segments}{suffix}{kind}");
-                add(name, Moved { bytes: 1 << 20, segments, depth: 1, how: How::Pull, is_mapped });
-            }
+            add(format!("segments-{segments}"), Moved { bytes: 1 << 20, segments, ..whole });
         }
         for window in [1, 4, 16] {
-            for (is_mapped, kind) in kinds() {
-                let name = format!("pipeline-{window}{suffix}{kind}");
-                add(name, Moved { bytes: 16 << 20, segments: 1, depth: 1, how: How::Pipeline(window), is_mapped });
-            }
+            let how = How::Pipeline(window);
+            add(format!("pipeline-{window}"), Moved { bytes: 16 << 20, how, ..whole });
         }
     }
     // Without libfabric there are no such cases.

@@ -41,67 +41,64 @@ const COPIES: &str = "copies";
 const MANUAL: &str = "manual signalling";
 const METRIC: &str = "msgs_per_s";
 
+/// The way of a stream of puts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// By the layer below.
+    Raw,
+    Manual,
+    Auto,
+    /// Through the seam of all transports, with a buffer for each.
+    Put,
+}
+
+const WAYS: [(Way, &str); 4] = [(Way::Raw, "raw"), (Way::Manual, "manual"), (Way::Auto, "auto"), (Way::Put, "put")];
+
 pub(crate) fn cases() -> Vec<Case> {
+    cases_of(None)
+}
+
+pub(crate) fn over_ofi(fabric: &OfiFabric) -> Vec<Case> {
+    cases_of(Some(fabric))
+}
+
+/// The cases over libfabric, or on shared memory.
+fn cases_of(fabric: Option<&OfiFabric>) -> Vec<Case> {
     let mut cases = Vec::new();
     for bytes in SIZES {
-        let puts = move |options: Options| Puts {
-            bytes,
-            under_way: signalled::units(bytes),
-            count: options.operations_or((BYTES / bytes as u64).min(COPIES_MAX)),
-        };
-        cases.push(Case::job(format!("raw/{}", size_name(bytes)), 2, move |me, options| {
-            alone(me, options, Copies::new(me, puts(options))?)
-        }));
-        cases.push(Case::job(format!("manual/{}", size_name(bytes)), 2, move |me, options| {
-            let puts = puts(options);
-            beside(me, options, Manual::new(me, None, puts)?, Copies::new(me, puts)?)
-        }));
-        cases.push(Case::job(format!("auto/{}", size_name(bytes)), 2, move |me, options| {
-            let puts = puts(options);
-            beside(me, options, Auto::new(me, None, puts)?, Manual::new(me, None, puts)?)
-        }));
+        for (way, name) in WAYS {
+            if way != Way::Put || (fabric.is_some() && bytes >= POSTED_BYTES_MIN) {
+                let of = fabric.cloned();
+                let body = move |me: &Worker, options: Options| measure(me, options, of.as_ref(), bytes, way);
+                cases.push(Case::job(format!("{name}/{}", size_name(bytes)), 2, body));
+            }
+        }
     }
     cases
 }
 
-pub(crate) fn over_ofi(fabric: &OfiFabric) -> Vec<Case> {
-    let mut cases = Vec::new();
-    for bytes in SIZES {
-        let count = move |options: Options| options.operations_or((BYTES / bytes as u64).min(COUNT_MAX));
-        let below = move |options| {
-            let under_way = if bytes < LARGE_BYTES { SMALL_UNDER_WAY } else { LARGE_UNDER_WAY };
-            Puts { bytes, under_way, count: count(options) }
-        };
-        let signalled = move |options| Puts { bytes, under_way: signalled::units(bytes), count: count(options) };
-
-        let of = fabric.clone();
-        let raw = move |me: &Worker, options| {
-            let metrics = alone(me, options, libfabric(me, &of, below(options))?)?;
+fn measure(me: &Worker, options: Options, fabric: Option<&OfiFabric>, bytes: usize, way: Way) -> Measured {
+    let count_max = if fabric.is_some() { COUNT_MAX } else { COPIES_MAX };
+    let count = options.operations_or((BYTES / bytes as u64).min(count_max));
+    let puts = Puts { bytes, under_way: signalled::units(bytes), count };
+    let under_way = if bytes < LARGE_BYTES { SMALL_UNDER_WAY } else { LARGE_UNDER_WAY };
+    let of_libfabric = Puts { under_way, ..puts };
+    let below = || -> Result<Box<dyn Yardstick>, BenchError> {
+        Ok(match fabric {
+            Some(fabric) => Box::new(libfabric(me, fabric, of_libfabric)?),
+            None => Box::new(Copies::new(me, puts)?),
+        })
+    };
+    match (way, fabric) {
+        (Way::Manual, _) => beside(me, options, &mut Manual::new(me, fabric, puts)?, &mut *below()?),
+        (Way::Auto, _) => beside(me, options, &mut Auto::new(me, fabric, puts)?, &mut Manual::new(me, fabric, puts)?),
+        (Way::Put, Some(fabric)) => beside(me, options, &mut Seam::new(me, fabric, of_libfabric)?, &mut *below()?),
+        (Way::Raw, Some(_)) => {
+            let metrics = alone(me, options, &mut *below()?)?;
             Ok(metrics.into_iter().map(|metric| metric.of_peer("libfabric")).collect())
-        };
-        cases.push(Case::job(format!("raw/{}", size_name(bytes)), 2, raw));
-        let of = fabric.clone();
-        let manual = move |me: &Worker, options| {
-            let limit = libfabric(me, &of, below(options))?;
-            beside(me, options, Manual::new(me, Some(&of), signalled(options))?, limit)
-        };
-        cases.push(Case::job(format!("manual/{}", size_name(bytes)), 2, manual));
-        let of = fabric.clone();
-        let auto = move |me: &Worker, options| {
-            let puts = signalled(options);
-            beside(me, options, Auto::new(me, Some(&of), puts)?, Manual::new(me, Some(&of), puts)?)
-        };
-        cases.push(Case::job(format!("auto/{}", size_name(bytes)), 2, auto));
-        if bytes >= POSTED_BYTES_MIN {
-            let of = fabric.clone();
-            let put = move |me: &Worker, options| {
-                let limit = libfabric(me, &of, below(options))?;
-                beside(me, options, Seam::new(me, &of, below(options))?, limit)
-            };
-            cases.push(Case::job(format!("put/{}", size_name(bytes)), 2, put));
         }
+        (Way::Raw | Way::Put, None) => alone(me, options, &mut *below()?),
     }
-    cases
 }
 
 /// Returns a stream of libfabric's own puts.
@@ -111,15 +108,15 @@ fn libfabric(me: &Worker, fabric: &OfiFabric, puts: Puts) -> Result<Traffic, Ben
 }
 
 /// Measures a stream alone.
-fn alone(me: &Worker, options: Options, mut stream: impl Yardstick) -> Measured {
+fn alone(me: &Worker, options: Options, stream: &mut dyn Yardstick) -> Measured {
     // The first run makes the connection and touches the memory.
-    let taken = warmed(options, |_| Ok([once(me, &mut stream)?]))?;
+    let taken = warmed(options, |_| Ok([once(me, stream)?]))?;
     me.barrier()?;
     Ok(taken.rows([column(METRIC, "1/s", 0)]))
 }
 
 /// Measures a stream and its limit in turns.
-fn beside(me: &Worker, options: Options, mut stream: impl Yardstick, mut limit: impl Yardstick) -> Measured {
-    let taken = in_turns(me, options, |_| Ok([once(me, &mut limit)?, once(me, &mut stream)?]))?;
+fn beside(me: &Worker, options: Options, stream: &mut dyn Yardstick, limit: &mut dyn Yardstick) -> Measured {
+    let taken = in_turns(me, options, |_| Ok([once(me, limit)?, once(me, stream)?]))?;
     Ok(taken.rows([column(METRIC, "1/s", 1).against(limit.name(), 0)]))
 }
