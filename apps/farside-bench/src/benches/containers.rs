@@ -1,5 +1,5 @@
-//! What the benches of containers share: a case performs one operation many times on all workers,
-//! on processes or in the simulator, beside its prediction.
+//! The common parts of the benches of containers: a case performs one operation many times on all
+//! workers, on processes or in the simulator, beside its prediction.
 
 mod beside;
 mod published;

@@ -30,7 +30,7 @@ use crate::{BenchError, Options, peers};
 
 pub(crate) const ABOUT: &str = "irregular programs, one word at a time and with exchanges (bale, HPCC, Graph500)";
 
-/// What the examples run.
+/// The workloads of the examples.
 #[path = "../../../../core/farside-containers/examples/workloads"]
 mod workloads {
     pub(super) mod bfs;

@@ -20,7 +20,7 @@ const ROOMS: &str = "
         < child < rendezvous < start
     farside: error < runtime+invoke < memory < buffers < check < dist < extensions < tasks < global < heap < pipe \
         < sync < rooms < job < prelude tour __private
-    farside-containers: agreement promise route < announced cost dist_iterator dist_vec exchange keep remote \
+    farside-containers: agreement promise route < announced cost dist_iterator dist_vec exchange keep phase remote \
         < array_sort collections counting_set query < array_batch map queue
     farside-connect: address frame kills lock peer segments table watched < allocated < path < patience < area \
         < greeting < error simulated < link < lent socket < door < dial remote < memory relay < bulk < beside testing
