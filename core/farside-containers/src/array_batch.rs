@@ -71,7 +71,8 @@ impl<T: Pod + Wire, A: Wire> ArrayBatch<T, A> {
     /// All workers call this, in the same order as other collectives and with the same operation.
     ///
     /// # Errors
-    /// Those of [`Exchange::new`].
+    /// A process is lost, the job's deadline has passed, or the workers call different collectives
+    /// ([`Exchange::new`]).
     pub fn new(me: &Worker, array: Rc<GlobalArray<T>>, operation: impl Fn(T, A) -> T + 'static) -> Result<Self> {
         let own = array.clone();
         let change = Rc::new(move |me: &Worker, index: u64, operand: A| -> Result<T, String> {
@@ -137,8 +138,9 @@ impl<T: Pod + Wire, A: Wire> ArrayBatch<T, A> {
     /// in the same order as other collectives; each may have any changes, or none.
     ///
     /// # Errors
-    /// Those of [`apply`](Self::apply) and [`Worker::quiesce`]. If a change fails at its owner, all
-    /// workers get [`ContainerError::Failed`]; the other changes are made.
+    /// A change cannot be sent ([`apply`](Self::apply)), a process is lost, or the job's deadline
+    /// has passed ([`Worker::quiesce`]). If a change fails at its owner, all workers get
+    /// [`ContainerError::Failed`]; the other changes are made.
     pub fn fetch(&self, me: &Worker, changes: impl IntoIterator<Item = (usize, A)>) -> Result<Vec<T>> {
         let asker = self.fetches.on(me);
         self.fetched.borrow_mut().clear();
@@ -162,7 +164,8 @@ impl<T: Pod + Wire, A: Wire> ArrayBatch<T, A> {
     /// workers call this, in the same order as other collectives.
     ///
     /// # Errors
-    /// Those of [`Exchange::free`]. The memory is freed nevertheless.
+    /// The batch was freed before, a process is lost, or the job's deadline has passed
+    /// ([`Exchange::free`]). The memory is freed nevertheless.
     pub fn free(self, me: &Worker) -> Result<()> {
         self.changes.free(me).and(self.fetches.free(me))
     }

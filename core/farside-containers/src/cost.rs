@@ -41,7 +41,7 @@ pub struct CostModel {
     pub fetch_add_single: f64,
     /// A call and its answer, with an owner that waits for calls.
     pub call: f64,
-    /// What an operation computes by itself: in the called function, or at the caller if it is
+    /// The computation of an operation itself: in the called function, or at the caller if it is
     /// one-sided. A checksum costs as much once more.
     pub handler: f64,
     /// The first access to a line that the caches of a processor core do not hold, while it goes on
@@ -164,8 +164,8 @@ pub struct Plan {
 }
 
 impl CostModel {
-    /// What Brock et al. publish of Cori Phase I (Cray Aries, 64 nodes of 32 processes), as a best
-    /// case: Table I, and no more for words that many processes change. Calls as in
+    /// The figures of Brock et al. for Cori Phase I (Cray Aries, 64 nodes of 32 processes), as a
+    /// best case: Table I, and no more for words that many processes change. Calls as in
     /// [`CORI`](Self::CORI).
     pub const CORI_BEST: Self = Self {
         put: 3000.0,
@@ -270,8 +270,8 @@ impl CostModel {
     }
 }
 
-/// What an access to a further slot costs of a first one. A processor looks at several slots at
-/// once.
+/// The cost of an access to a further slot, as a part of that of a first one. A processor looks at
+/// several slots at once.
 const FURTHER_LINE: f64 = 0.25;
 
 /// The part of the contenders of which each makes a compare-and-swap fail once.

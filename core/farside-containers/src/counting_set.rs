@@ -96,7 +96,8 @@ impl<K: Wire + Clone + Hash + Eq> CountingSet<K> {
     /// Makes an empty set. All workers call this, in the same order as other collectives.
     ///
     /// # Errors
-    /// Those of [`PerWorker::new`].
+    /// A process is lost, the job's deadline has passed, or the workers call different collectives
+    /// ([`PerWorker::new`]).
     pub fn new(me: &Worker) -> Result<Self> {
         let part: PerWorker<RefCell<Part<K>>> =
             PerWorker::new(me, RefCell::new(Part::new(me.remaining_workers().into())))?;
@@ -208,7 +209,8 @@ impl<K: Wire + Clone + Hash + Eq> CountingSet<K> {
     /// Frees the memory. All workers call this, in the same order as other collectives.
     ///
     /// # Errors
-    /// Those of [`Exchange::free`]. The memory is freed nevertheless.
+    /// The set was freed before, a process is lost, or the job's deadline has passed
+    /// ([`Exchange::free`]). The memory is freed nevertheless.
     pub fn free(self, me: &Worker) -> Result<()> {
         self.check(me)?;
         // Both, so that no worker leaves the others waiting.

@@ -99,7 +99,7 @@ impl<T> Part<T> {
     }
 }
 
-/// Whether an exchange moves or copies items.
+/// The effect of an exchange on the items of its source: it moves or copies them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sending {
     Moves,
@@ -110,7 +110,8 @@ impl<T: Wire + Clone> DistVec<T> {
     /// Makes an empty vector. All workers call this, in the same order as other collectives.
     ///
     /// # Errors
-    /// Those of [`PerWorker::new`].
+    /// A process is lost, the job's deadline has passed, or the workers call different collectives
+    /// ([`PerWorker::new`]).
     pub fn new(me: &Worker) -> Result<Self> {
         Ok(Self { part: PerWorker::new(me, RefCell::new(Part::new()))? })
     }
@@ -207,7 +208,8 @@ impl<T: Wire + Clone> DistVec<T> {
     /// Returns whether all parts are empty. All workers call this.
     ///
     /// # Errors
-    /// Those of [`len`](Self::len).
+    /// The vector was freed, a process is lost, or the job's deadline has passed
+    /// ([`len`](Self::len)).
     pub fn is_empty(self, me: &Worker) -> Result<bool> {
         Ok(self.len(me)? == 0)
     }
@@ -231,7 +233,8 @@ impl<T: Wire + Clone> DistVec<T> {
     /// First waits for all calls, as [`Worker::quiesce`] does. All workers call this.
     ///
     /// # Errors
-    /// Those of [`gather`](Self::gather).
+    /// The vector was freed, a process is lost, or the job's deadline has passed
+    /// ([`gather`](Self::gather)).
     pub fn rebalance(self, me: &Worker) -> Result<()> {
         self.check(me)?;
         let lengths = self.lengths(me).inspect_err(|error| self.leave(me, error))?;
@@ -280,7 +283,8 @@ impl<T: Wire + Clone> DistVec<T> {
     /// most items are that long, parts differ in length.
     ///
     /// # Errors
-    /// Those of [`gather`](Self::gather).
+    /// The vector was freed, a process is lost, or the job's deadline has passed
+    /// ([`gather`](Self::gather)).
     pub fn sort(self, me: &Worker) -> Result<()>
     where
         T: Ord,

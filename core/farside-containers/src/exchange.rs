@@ -12,8 +12,8 @@ use farside::{Batches, Error, Losses, Pending, PerWorker, Reply, Result, WhenFul
 use crate::agreement::{ContainerError, held};
 use crate::route::{Hop, Route};
 
-/// The size at which an exchange sends a batch by default. The cost of a call is then small beside
-/// that of the items. Between 2 and 64 KiB the rate changes little.
+/// The size at which an exchange sends a batch by default. The cost of a call is then small
+/// compared with that of the items. Between 2 and 64 KiB the rate changes little.
 pub const DEFAULT_BATCH_BYTES: usize = 8 << 10;
 
 /// The largest size at which an exchange sends a batch. A longer item travels alone.
@@ -122,7 +122,8 @@ impl<T: Wire + 'static> Exchange<T> {
     /// `run` is called as a handler: it must not wait. It may push items and make calls.
     ///
     /// # Errors
-    /// Those of [`PerWorker::new`].
+    /// A process is lost, the job's deadline has passed, or the workers call different collectives
+    /// ([`PerWorker::new`]).
     pub fn new(me: &Worker, run: impl Fn(&Worker, Items<'_, T>) + 'static) -> Result<Self> {
         Self::with_batches_of(me, DEFAULT_BATCH_BYTES, run)
     }
@@ -132,7 +133,8 @@ impl<T: Wire + 'static> Exchange<T> {
     /// items are plain.
     ///
     /// # Errors
-    /// Those of [`PerWorker::new`].
+    /// A process is lost, the job's deadline has passed, or the workers call different collectives
+    /// ([`PerWorker::new`]).
     pub fn with_batches_of(
         me: &Worker,
         batch_bytes: usize,
@@ -225,7 +227,7 @@ impl<T: Wire + 'static> Sender<'_, T> {
         self.push_slowly(to, item)
     }
 
-    /// Pushes an item that begins or ends a batch, needs an owner beside it, or varies in size.
+    /// Pushes an item that begins or ends a batch, travels with its owner, or varies in size.
     #[inline(never)]
     fn push_slowly(&self, to: WorkerId, item: T) -> Result<()> {
         let (part, count) = (&*self.part, self.me.worker_count());
@@ -259,7 +261,7 @@ impl<T: Wire + 'static> Sender<'_, T> {
     /// Sends all batches, full or not.
     ///
     /// # Errors
-    /// Those of [`push`](Self::push).
+    /// A batch cannot be sent: [`push`](Self::push) lists the reasons.
     pub fn flush(&self) -> Result<()> {
         self.part.check()?;
         self.part.send_all(|number| self.part.send_one(self.me, number))
@@ -529,7 +531,8 @@ fn deliver_and_answer<T: Wire + 'static>(
 }
 
 impl<T: Wire + 'static> Batches for Part<T> {
-    /// What waits for an answer is sent after it. Until then the call that is answered is counted.
+    /// Batches that wait for an answer are sent after it. Until then the call that is answered is
+    /// counted.
     fn is_empty(&self) -> bool {
         let may_send = |number: usize| self.is_free(number) && !self.batches[number].borrow().items.is_empty();
         self.open.get() == 0 || self.in_push.get() || !(self.route.is_direct() || (0..self.batches.len()).any(may_send))

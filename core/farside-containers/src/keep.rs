@@ -20,7 +20,7 @@ use xxhash_rust::xxh3::xxh3_64;
 pub use self::snapshot::{restore, save};
 use crate::agreement::{find_unequal, first, is_first};
 
-/// What can be wrong with a file.
+/// A fault of a file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeepError {
@@ -148,7 +148,7 @@ fn agree_on(me: &Worker, path: &Path, shape: &[usize]) -> Result<()> {
     unequal.map_or(Ok(()), |worker| Err(KeepError::Unequal { path: path.to_owned(), worker }.into()))
 }
 
-/// Returns the path of a file beside `path`, whose name begins with that of `path`.
+/// Returns the path of a file in the folder of `path`, whose name begins with that of `path`.
 fn beside(path: &Path, end: &str) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(end);

@@ -8,7 +8,7 @@ mod entries;
 mod error;
 mod keeping;
 mod operations;
-mod phases;
+mod put;
 mod slot;
 mod state;
 mod wire_map;
@@ -18,20 +18,19 @@ use std::marker::PhantomData;
 
 use farside::{PerWorker, Result, Wire, Worker};
 
-use self::batch::{Changes, Questions};
+use self::batch::Channels;
 use self::core::Core;
 use self::state::State;
 use crate::cost::CostModel;
-use crate::exchange::Exchange;
 use crate::promise::{Choice, Implementation};
 
 pub use self::batch::Batch;
 pub use self::entries::Entries;
 pub use self::error::MapError;
 pub use self::operations::{Inserted, Map};
-pub use self::phases::{Finding, Inserting};
 pub use self::slot::{Slot, placement_hash};
-pub use self::wire_map::{CallBatch, CallMap, WireMap};
+pub use self::wire_map::{CallMap, WireMap};
+pub use crate::phase::{Finding, Inserting, Phase};
 
 /// A hash table that is spread over all workers: a key belongs to one of them, and any worker reads
 /// and writes it there.
@@ -93,12 +92,10 @@ pub use self::wire_map::{CallBatch, CallMap, WireMap};
 #[derive(Wire)]
 pub struct HashMap<K: 'static, V: 'static> {
     state: PerWorker<State<K, V>>,
-    batches: Exchange<(K, V)>,
-    changes: Changes<K, V>,
-    questions: Questions<K, V>,
+    channels: Channels<K, V>,
 }
 
-/// What a map is made with. All workers must agree.
+/// The settings of a map. All workers must agree.
 #[derive(Clone, Copy)]
 struct Settings {
     capacity: usize,
@@ -129,33 +126,50 @@ impl Settings {
     }
 }
 
-/// Makes a [`HashMap`].
+/// Makes a [`HashMap`] or a [`WireMap`].
 ///
 /// ```
 /// use farside_containers::Implementation;
-/// use farside_containers::map::HashMap;
+/// use farside_containers::map::{HashMap, WireMap};
 ///
 /// # farside::simulate(2, 1, 1, |me| {
 /// let builder = HashMap::<u32, u32>::builder().capacity(100).fixed();
 /// let map = builder.implementation(Implementation::Call).build(me)?;
 /// assert_eq!(map.on(me).len()?, 0);
+/// let words = WireMap::<String, u32>::builder().capacity(100).build(me)?;
+/// assert_eq!(words.on(me).len()?, 0);
 /// # me.barrier()
 /// # }).unwrap();
 /// ```
 #[derive(Clone, Copy)]
-pub struct Builder<K, V> {
+pub struct Builder<M> {
     settings: Settings,
-    types: PhantomData<fn() -> (K, V)>,
+    map: PhantomData<fn() -> M>,
 }
 
-impl<K: Slot, V: Slot> Builder<K, V> {
-    /// The number of entries that the map has room for at first, 1024 by default. Its slots are at
-    /// most three quarters full then.
+impl<M> Builder<M> {
+    fn new() -> Self {
+        Self { settings: Settings::DEFAULT, map: PhantomData }
+    }
+
+    /// The number of entries that the map has room for at first, 1024 by default. The slots of a
+    /// [`HashMap`] are at most three quarters full then.
     pub fn capacity(mut self, entries: usize) -> Self {
         self.settings.capacity = entries;
         self
     }
 
+    /// The function that places keys, [`placement_hash`] by default. It receives the bytes of a
+    /// key, for a [`WireMap`] in their portable form. All bits of its result count. All workers
+    /// must pass functions with the same results: `build` compares those for the bytes 1, 2, 3 and
+    /// so on.
+    pub fn placement(mut self, hash: fn(&[u8]) -> u64) -> Self {
+        self.settings.placement = hash;
+        self
+    }
+}
+
+impl<K: Slot, V: Slot> Builder<HashMap<K, V>> {
     /// How operations are carried out. With [`Implementation::Auto`] worker 0 chooses in
     /// [`build`](Self::build): the implementation whose insertion and find together cost least,
     /// while nothing is promised.
@@ -179,24 +193,15 @@ impl<K: Slot, V: Slot> Builder<K, V> {
         self
     }
 
-    /// The function that places keys, [`placement_hash`] by default. It receives the bytes of a
-    /// key. All bits of its result count. All workers must pass functions with the same results:
-    /// [`build`](Self::build) compares those for the bytes 1, 2, 3 and so on.
-    pub fn placement(mut self, hash: fn(&[u8]) -> u64) -> Self {
-        self.settings.placement = hash;
-        self
-    }
-
     /// Makes the map. All workers call this, in the same order as other collectives.
     ///
     /// # Errors
     /// [`MapError::Capacity`]; [`MapError::Implementation`]; [`MapError::Unequal`] if the workers
-    /// pass different settings; those of [`CostModel::measure`]; those of [`Worker::allocate`],
-    /// [`Worker::gather`] and [`Exchange::new`].
+    /// pass different settings. Otherwise a process is lost, the job's deadline has passed, or the
+    /// workers call different collectives.
     pub fn build(self, me: &Worker) -> Result<HashMap<K, V>> {
         let state = PerWorker::new(me, State::new(me, self.settings)?)?;
-        let (batches, changes) = (batch::exchange(me, state)?, batch::changes(me, state)?);
-        Ok(HashMap { state, batches, changes, questions: batch::query(me, state)? })
+        Ok(HashMap { state, channels: put::channels(me, state)? })
     }
 }
 
@@ -205,17 +210,17 @@ impl<K: Slot, V: Slot> HashMap<K, V> {
     /// order as other collectives.
     ///
     /// # Errors
-    /// Those of [`Builder::build`].
+    /// The errors of [`Builder::build`].
     pub fn new(me: &Worker, capacity: usize) -> Result<Self> {
         Self::builder().capacity(capacity).build(me)
     }
 
     /// Returns a builder, for a map with other settings.
-    pub fn builder() -> Builder<K, V> {
-        Builder { settings: Settings::DEFAULT, types: PhantomData }
+    pub fn builder() -> Builder<Self> {
+        Builder::new()
     }
 
-    /// Returns what this worker works with.
+    /// Returns the map for this worker.
     #[inline]
     pub fn on(self, me: &Worker) -> Map<'_, K, V> {
         Map { core: Core::on(self.state, me), map: self }
@@ -225,7 +230,9 @@ impl<K: Slot, V: Slot> HashMap<K, V> {
     /// after the last operation. Later operations return [`MapError::Gone`].
     ///
     /// # Errors
-    /// Those of [`Worker::quiesce`]. After an error the memory stays until the job ends.
+    /// [`MapError::Gone`], or a process is lost, the job's deadline has passed, or the workers call
+    /// different collectives ([`Worker::quiesce`]). After an error the memory stays until the job
+    /// ends.
     ///
     /// # Panics
     /// If this worker still has a [`Batch`] of the map.
@@ -233,9 +240,9 @@ impl<K: Slot, V: Slot> HashMap<K, V> {
     pub fn free(self, me: &Worker) -> Result<()> {
         self.on(me).core.own_part()?;
         // All of them, so that no worker leaves the others waiting.
-        let exchanges = self.batches.free(me).and(self.changes.free(me)).and(self.questions.free(me));
+        let channels = self.channels.free(me);
         let memory = self.on(me).core.state.free(me);
-        exchanges.and(memory).and(self.state.free(me))
+        channels.and(memory).and(self.state.free(me))
     }
 }
 
@@ -253,7 +260,7 @@ impl<K: 'static, V: 'static> fmt::Debug for HashMap<K, V> {
     }
 }
 
-impl<K, V> fmt::Debug for Builder<K, V> {
+impl<M> fmt::Debug for Builder<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Settings { capacity, choice, is_fixed, .. } = self.settings;
         let mut debug = f.debug_struct("Builder");

@@ -76,7 +76,8 @@ impl<Q: Wire + 'static, R: Wire + 'static> Query<Q, R> {
     /// the job, as any function that fails does.
     ///
     /// # Errors
-    /// Those of [`Exchange::new`].
+    /// A process is lost, the job's deadline has passed, or the workers call different collectives
+    /// ([`Exchange::new`]).
     pub fn new(
         me: &Worker,
         answer: impl Fn(&Worker, Q) -> R + 'static,
@@ -116,10 +117,11 @@ impl<Q: Wire + 'static, R: Wire + 'static> Query<Q, R> {
     /// call this, in the same order as other collectives.
     ///
     /// # Errors
-    /// Those of [`Exchange::free`].
+    /// The query was freed before, a process is lost, or the job's deadline has passed
+    /// ([`Exchange::free`]).
     ///
     /// # Panics
-    /// Those of [`Exchange::free`].
+    /// If this worker still has an [`Asker`] of the query.
     #[track_caller]
     pub fn free(self, me: &Worker) -> Result<()> {
         if !self.unanswered.is_here(me) {
@@ -144,9 +146,10 @@ impl<Q: Wire + 'static> Asker<'_, Q> {
     /// makes progress. All answers have arrived when [`Worker::quiesce`] returns.
     ///
     /// # Errors
-    /// Those of [`Sender::push`], such as [`ContainerError::Gone`](crate::ContainerError::Gone).
-    /// Those of [`Worker::wait_while_serving`] if too many questions are unanswered; this one was
-    /// not asked then.
+    /// The query was freed ([`ContainerError::Gone`](crate::ContainerError::Gone)), or a batch of
+    /// questions cannot be sent ([`Sender::push`]).
+    /// [`Worker::wait_while_serving`] has failed because too many questions are unanswered; this
+    /// one was not asked then.
     #[inline]
     pub fn ask(&self, of: WorkerId, tag: u32, question: Q) -> Result<()> {
         let count = &self.unanswered.count;
@@ -180,7 +183,7 @@ impl<Q: Wire + 'static> Asker<'_, Q> {
     /// Sends all questions, in batches that are full or not.
     ///
     /// # Errors
-    /// Those of [`Sender::push`].
+    /// A batch of questions cannot be sent: [`Sender::push`] lists the reasons.
     pub fn flush(&self) -> Result<()> {
         self.questions.flush()
     }

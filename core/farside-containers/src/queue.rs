@@ -17,10 +17,10 @@ use farside::global::ByteSpace;
 use farside::{Error, Losses, MakeArrays, PerWorker, ProcessId, Result, Wire, Worker, WorkerId};
 
 pub use self::ends::Ends;
-pub use self::phases::{Local, Phase, Popping, Pops, Pushes, Pushing};
 use self::ring::Ring;
 use crate::agreement::find_unequal;
 use crate::cost::{CostModel, Load, Planner, interval_of_neighbor};
+pub use crate::phase::{Kind, Local, Phase, Popping, Pops, Pushes, Pushing};
 use crate::promise::{Choice, Implementation, Op, Promise};
 
 /// Types that a queue may hold: plain ones, without padding. What is read is checked to be a value.
@@ -65,7 +65,7 @@ impl Usage {
 /// The operations whose costs decide.
 const OPS: [Op; 2] = [Op::Push, Op::Pop];
 
-/// What can be wrong with a queue.
+/// Why an operation on a queue failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueueError {
@@ -244,16 +244,16 @@ pub struct QueueSet<T: 'static> {
     count: u32,
 }
 
-/// What a worker knows of the queues of a set.
+/// The queues of a set as a worker knows them.
 struct State<T> {
-    /// What the maker asked for.
+    /// The requested implementation, or a choice.
     choice: Choice,
     /// The memory of all of them.
     space: RefCell<Option<ByteSpace>>,
     parts: Box<[Rc<Part<T>>]>,
 }
 
-/// What a worker knows of a queue. Counters only grow, so what it knows may be too small.
+/// A queue as a worker knows it. Counters only grow, so the known values may be too small.
 struct Part<T> {
     /// The process that has the queue, and its first worker.
     host: (ProcessId, WorkerId),
@@ -271,7 +271,7 @@ struct Part<T> {
     ready: Cell<u64>,
     /// The first ticket of a batch that is whole.
     whole: Cell<u64>,
-    /// What the present phase promises.
+    /// The promise of the present phase.
     phase: Cell<Usage>,
     /// The tickets of a push under way: the first, and the one behind the last.
     open: Cell<(u64, u64)>,
@@ -467,8 +467,8 @@ impl<T: Item> Queue<T> {
     /// in the same order as other collectives and with the same arguments.
     ///
     /// # Errors
-    /// [`QueueError::Capacity`]; [`QueueError::Unequal`]; those of
-    /// [`Worker::byte_space`](farside::MakeArrays::byte_space) and [`Worker::gather`].
+    /// [`QueueError::Capacity`]; [`QueueError::Unequal`]; the memory cannot be allocated, or a
+    /// process is lost ([`Worker::byte_space`](farside::MakeArrays::byte_space)).
     pub fn new(me: &Worker, host: ProcessId, capacity: u64) -> Result<Self> {
         Self::with_implementation(me, host, capacity, Implementation::default())
     }
@@ -478,7 +478,8 @@ impl<T: Item> Queue<T> {
     /// that all workers [measure](CostModel::measure) together.
     ///
     /// # Errors
-    /// Those of [`new`](Self::new); with `Auto` those of [`CostModel::measure`].
+    /// [`QueueError::Capacity`]; [`QueueError::Unequal`]; the memory cannot be allocated, or a
+    /// process is lost, with `Auto` also while the costs are measured ([`CostModel::measure`]).
     pub fn with_implementation(
         me: &Worker,
         host: ProcessId,
@@ -509,7 +510,8 @@ impl<T: Item> Queue<T> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`new`](Self::new).
+    /// [`QueueError::Capacity`]; [`QueueError::Unequal`]; the memory cannot be allocated, or a
+    /// process is lost.
     pub fn with_cost_model(
         me: &Worker,
         host: ProcessId,
@@ -544,7 +546,8 @@ impl<T: Item> Queue<T> {
     ///
     /// # Errors
     /// [`QueueError::TooSmall`] if the items do not fit, and [`QueueError::Unequal`]: nothing has
-    /// changed then. Those of [`new`](Self::new).
+    /// changed then. [`QueueError::Gone`]; [`QueueError::Capacity`]; the memory cannot be
+    /// allocated, or a process is lost.
     pub fn resize(self, me: &Worker, capacity: u64) -> Result<()> {
         self.set(me)?.resize(me, capacity)
     }
@@ -562,7 +565,8 @@ impl<T: Item> Queue<T> {
     /// implementation changes.
     ///
     /// # Errors
-    /// [`QueueError::Gone`]; those of [`Worker::progress_interval`] and [`resize`](Self::resize).
+    /// [`QueueError::Gone`]; a process is lost, or the job's deadline has passed
+    /// ([`Worker::progress_interval`], [`resize`](Self::resize)).
     pub fn choose_again(self, me: &Worker) -> Result<Implementation> {
         self.set(me)?.choose_again(me)
     }
@@ -577,7 +581,8 @@ impl<T: Item> Queue<T> {
     /// dropped. All workers call this, in the same order as other collectives.
     ///
     /// # Errors
-    /// [`QueueError::Gone`]; those of [`Worker::barrier`]. The memory is then kept until the job
+    /// [`QueueError::Gone`]; a process is lost, or the job's deadline has passed
+    /// ([`Worker::barrier`]). The memory is then kept until the job
     /// ends.
     pub fn free(self, me: &Worker) -> Result<()> {
         free(self.state, me)
@@ -589,7 +594,8 @@ impl<T: Item> QueueSet<T> {
     /// same order as other collectives and with the same arguments.
     ///
     /// # Errors
-    /// Those of [`Queue::new`].
+    /// [`QueueError::Capacity`]; [`QueueError::Unequal`]; the memory cannot be allocated, or a
+    /// process is lost.
     pub fn new(me: &Worker, capacity: u64) -> Result<Self> {
         Self::with_implementation(me, capacity, Implementation::default())
     }
@@ -597,7 +603,8 @@ impl<T: Item> QueueSet<T> {
     /// Makes queues that work in another way: [`Queue::with_implementation`].
     ///
     /// # Errors
-    /// Those of [`Queue::with_implementation`].
+    /// [`QueueError::Capacity`]; [`QueueError::Unequal`]; the memory cannot be allocated, or a
+    /// process is lost, with `Auto` also while the costs are measured ([`CostModel::measure`]).
     pub fn with_implementation(me: &Worker, capacity: u64, implementation: impl Into<Choice>) -> Result<Self> {
         Self::make(me, capacity, (implementation.into(), None))
     }
@@ -605,7 +612,8 @@ impl<T: Item> QueueSet<T> {
     /// Makes queues with the costs that a choice follows: [`Queue::with_cost_model`].
     ///
     /// # Errors
-    /// Those of [`Queue::new`].
+    /// [`QueueError::Capacity`]; [`QueueError::Unequal`]; the memory cannot be allocated, or a
+    /// process is lost.
     pub fn with_cost_model(
         me: &Worker,
         capacity: u64,
@@ -633,7 +641,8 @@ impl<T: Item> QueueSet<T> {
     /// Gives all queues another capacity: [`Queue::resize`].
     ///
     /// # Errors
-    /// Those of [`Queue::resize`].
+    /// [`QueueError::TooSmall`], [`QueueError::Unequal`] and [`QueueError::Capacity`], after which
+    /// nothing has changed; [`QueueError::Gone`]; a process is lost.
     pub fn resize(self, me: &Worker, capacity: u64) -> Result<()> {
         let here = self.state.hold(me).ok_or(QueueError::Gone)?;
         renew(&here, &self.queues(), me, capacity, here.parts[0].implementation.get())
@@ -642,7 +651,7 @@ impl<T: Item> QueueSet<T> {
     /// Chooses the implementation of all queues again: [`Queue::choose_again`].
     ///
     /// # Errors
-    /// Those of [`Queue::choose_again`].
+    /// [`QueueError::Gone`]; a process is lost, or the job's deadline has passed.
     pub fn choose_again(self, me: &Worker) -> Result<Implementation> {
         let here = self.state.hold(me).ok_or(QueueError::Gone)?;
         choose_again(&here, &self.queues(), me)
@@ -655,7 +664,7 @@ impl<T: Item> QueueSet<T> {
     /// Frees the memory of all queues: [`Queue::free`].
     ///
     /// # Errors
-    /// Those of [`Queue::free`].
+    /// [`QueueError::Gone`]; a process is lost, or the job's deadline has passed.
     pub fn free(self, me: &Worker) -> Result<()> {
         free(self.state, me)
     }

@@ -54,7 +54,7 @@ pub enum RemoteError {
         /// The reason.
         why: String,
     },
-    /// Items were sent, and their receiver failed before it had told that it has them.
+    /// Items were sent, and their receiver failed before it had confirmed them.
     #[error("{count} items were on their way to {to}, and are lost if it had not taken them: {why}")]
     LostOnTheWay {
         /// The worker that was to get them.
@@ -72,7 +72,7 @@ impl From<RemoteError> for Error {
     }
 }
 
-/// What an owner answers.
+/// The answer of an owner.
 pub(crate) type Told<R> = Result<R, RemoteError>;
 
 /// The values that live at the workers of a job, to be reached by [`Remote`] handles.
@@ -100,7 +100,8 @@ impl Remotes {
     /// Makes the tables. All workers call this, in the same order as other collectives.
     ///
     /// # Errors
-    /// Those of [`PerWorker::new`].
+    /// A process is lost, the job's deadline has passed, or the workers call different collectives
+    /// ([`PerWorker::new`]).
     pub fn new(me: &Worker) -> Result<Self> {
         let next_serial = RandomState::new().build_hasher().finish();
         let table = Table { slots: Vec::new(), free: Vec::new(), next_serial };
@@ -112,7 +113,8 @@ impl Remotes {
     /// the last call that uses a value.
     ///
     /// # Errors
-    /// Those of [`Worker::quiesce`]. The values of this worker are dropped nevertheless.
+    /// A process is lost, the job's deadline has passed, or the workers call different collectives
+    /// ([`Worker::quiesce`]). The values of this worker are dropped nevertheless.
     ///
     /// # Panics
     /// Those of [`PerWorker::with`].
@@ -230,10 +232,11 @@ impl<C: 'static> Remote<C> {
     ///
     /// If it panics, the owner gets the error from whatever makes progress there, as with
     /// [`To::call`](farside::To::call). The owner drops the call if the value was freed or has
-    /// another type, because the mistake is the caller's. To be told, use [`with`](Self::with).
+    /// another type, because the mistake is the caller's. To learn of it, use [`with`](Self::with).
     ///
     /// # Errors
-    /// Those of [`To::call`](farside::To::call), and [`Error::ForeignFunction`].
+    /// The call cannot be sent ([`To::call`](farside::To::call)), or the function is of another
+    /// binary ([`Error::ForeignFunction`]).
     pub fn send<A: Wire>(self, me: &Worker, arguments: A, function: fn(&mut C, A)) -> Result<()> {
         let function = Function::new(me, function)?;
         let run = |there: &Worker, (this, function, arguments): (Self, Function<C, A, ()>, A)| {
@@ -325,7 +328,8 @@ impl<'w, R: Wire> Answer<'w, R> {
     /// Returns the result of the call itself, to be looked for or awaited.
     ///
     /// # Errors
-    /// Those of [`To::call_return`](farside::To::call_return).
+    /// The call cannot be sent, or its answer does not come
+    /// ([`To::call_return`](farside::To::call_return)).
     pub fn into_pending(self) -> Result<Pending<'w, Result<R, RemoteError>>> {
         self.sent
     }

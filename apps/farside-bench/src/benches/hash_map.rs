@@ -44,7 +44,7 @@ const FULL: usize = 90;
 /// Bytes of a slot with a stamp, a key and a value, as the limit spaces them.
 const SLOT_BYTES: usize = 32;
 
-/// What a batch has for each operation that waits, over a network.
+/// The operations of a batch for each one that waits, over a network.
 const BATCHED: u64 = 25;
 
 pub(crate) fn cases(on: &Fabric) -> Vec<Case> {

@@ -89,8 +89,8 @@ impl AnyQueue<'_> {
 /// The phase in which workers operate.
 enum Phase<'w> {
     None,
-    Pushing(queue::Phase<'w, u64, Pushing>),
-    Popping(queue::Phase<'w, u64, Popping>),
+    Pushing(queue::Phase<Ends<'w, u64>, Pushing>),
+    Popping(queue::Phase<Ends<'w, u64>, Popping>),
 }
 
 impl Phase<'_> {

@@ -1,4 +1,4 @@
-//! What the workloads share: arguments, random numbers and the clock.
+//! The common parts of the workloads: arguments, random numbers and the clock.
 #![allow(dead_code, reason = "no workload uses all of it")]
 
 use std::cell::RefCell;
@@ -10,7 +10,7 @@ use farside_containers::{Exchange, Items};
 /// One form of a workload: its two numbers, and the clock for its rounds.
 pub(crate) type Form = fn(&Worker, [u32; 2], &Clock<'_>) -> Result<()>;
 
-/// What bale's flags say besides the numbers of a workload.
+/// The flags of bale besides the numbers of a workload.
 #[derive(Clone, Copy)]
 pub(crate) struct Settings {
     /// Workloads with the same seed are the same (`-s`).

@@ -96,7 +96,7 @@ fn count_alone(reads: &[u8], k: u32) -> Vec<u64> {
     histogram(counts.into_values())
 }
 
-/// What both forms begin with.
+/// The beginning of both forms.
 struct Reads {
     /// Those of this worker, one behind the other.
     own: Vec<u8>,

@@ -109,7 +109,7 @@ pub(crate) fn agp(me: &Worker, numbers: [u32; 2], clock: &Clock<'_>) -> farside:
     columns.free(me)
 }
 
-/// What is left of a row: the number of columns, their sum, and the level of the row. A pivot is
+/// The rest of a row: the number of columns, their sum, and the level of the row. A pivot is
 /// one level above the pivots that took columns from its row, and so goes to a place before theirs.
 #[derive(Clone, Copy)]
 struct Left {
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn wrong_places_are_found() {
-        // The one beside the diagonal is in row 0, so this row has the first place.
+        // The one next to the diagonal is in row 0, so this row has the first place.
         let rows = || Rows::from_rows([vec![0, 1], vec![1]].into_iter().map(Vec::into_iter));
         let check = |row_places: [u32; 2], column_places: [u32; 2]| {
             farside::simulate(1, 1, 1, move |me| {

@@ -10,8 +10,8 @@ use farside_containers::Items;
 use super::common::{Clock, owned, place};
 use super::matrix::{GlobalRows, Rows, random_row};
 
-/// A random graph, and beside it a graph whose triangles are known: the Kronecker product of stars,
-/// each with a loop at its center, without the loop of the product.
+/// A random graph, and next to it a graph whose triangles are known: the Kronecker product of
+/// stars, each with a loop at its center, without the loop of the product.
 struct Graph {
     seed: u32,
     random: u32,

@@ -11,7 +11,7 @@ use crate::promise::{Choice, Implementation, Op, Promise};
 /// A container changes its implementation if the other one costs less than this part of it.
 const HYSTERESIS: f64 = 0.8;
 
-/// What the predictions of a container follow from.
+/// The model and the circumstances from which the predictions of a container follow.
 #[derive(Clone, Copy)]
 pub(crate) struct Planner {
     model: CostModel,

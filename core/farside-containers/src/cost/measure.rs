@@ -48,9 +48,9 @@ impl CostModel {
     /// meanwhile.
     ///
     /// # Errors
-    /// Those of [`Worker::global_array`](farside::MakeArrays::global_array), of [`GlobalPtr`] and
-    /// of collectives. [`ContainerError::Failed`](crate::ContainerError::Failed) if another worker
-    /// could not measure.
+    /// The errors of [`Worker::global_array`](farside::MakeArrays::global_array), of [`GlobalPtr`]
+    /// and of collectives. [`ContainerError::Failed`](crate::ContainerError::Failed) if another
+    /// worker could not measure.
     pub fn measure(me: &Worker) -> Result<Self> {
         let words = me.global_array::<u64>(WORDS * me.worker_count() as usize)?;
         let other = me.neighbor(me.threads_per_process());
@@ -131,7 +131,7 @@ impl CostModel {
 /// The number of costs that a worker measures.
 const COSTS: usize = 13;
 
-/// What all workers have measured on a route: to processes whose memory is mapped, or to others.
+/// The measurements of all workers on a route: to processes whose memory is mapped, or to others.
 #[derive(Clone, Copy, Debug, Default, Wire)]
 struct Route {
     /// The number of workers that have measured, and the sums of their costs.

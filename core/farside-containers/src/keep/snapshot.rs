@@ -38,14 +38,14 @@ struct List {
     parts: Vec<Part>,
 }
 
-/// What one worker has written.
+/// The part that one worker has written.
 #[derive(Clone, Copy, Default, Wire)]
 struct Part {
     items: u64,
     bytes: u64,
 }
 
-/// What precedes each block in a part.
+/// The head of each block in a part.
 #[derive(Clone, Copy, Wire)]
 struct BlockHead {
     /// The number of items before it.
@@ -71,7 +71,7 @@ const CHECKSUM_BYTES: usize = 8;
 /// written, and a crash leaves the earlier one or the new one. All workers call this, each with its
 /// own items, in the same order as other collectives. Returns the number of items of all workers.
 ///
-/// The file at `path` lists files beside it that have the items. The format is the same on all
+/// The file at `path` lists files of its folder that have the items. The format is the same on all
 /// machines.
 ///
 /// ```

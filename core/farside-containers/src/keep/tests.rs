@@ -27,7 +27,7 @@ const PROCESSES: u32 = 3;
 /// More than a block of a part.
 const ITEMS: usize = 20_000;
 
-/// What a job is to do, and what its survivors report, in files: its processes are programs of
+/// The task of a job, and the reports of its survivors, in files: its processes are programs of
 /// their own.
 struct Folder(PathBuf);
 

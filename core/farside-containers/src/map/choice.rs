@@ -50,8 +50,8 @@ impl<K: Slot, V: Slot> Map<'_, K, V> {
     /// *Cost*: that of [`Worker::progress_interval`], and of a few collectives.
     ///
     /// # Errors
-    /// [`MapError::Gone`]; those of [`Worker::progress_interval`] and
-    /// [`Worker::gather`](farside::Worker::gather).
+    /// [`MapError::Gone`]; a process is lost, or the job's deadline has passed
+    /// ([`Worker::progress_interval`], [`Worker::gather`](farside::Worker::gather)).
     pub fn choose_again(&self) -> Result<Implementation> {
         let (core, state) = (&self.core, &self.core.state);
         core.check("choose_again", Kind::Change)?;

@@ -24,7 +24,7 @@ pub(super) enum Stop {
     Failed(Error),
 }
 
-/// What a worker does before it tries again.
+/// The action of a worker before it tries again.
 #[derive(Clone, Copy, Debug, Wire)]
 pub(super) enum Wait {
     /// Try again at once: another worker was faster.
@@ -62,8 +62,8 @@ impl From<Error> for Stop {
 }
 
 impl Stop {
-    /// Returns what the caller of this worker waits for. Another error becomes a panic, of which
-    /// the caller is told.
+    /// Returns the event for which the caller of this worker waits. Another error becomes a panic,
+    /// which the caller receives.
     pub(super) fn for_caller(self) -> Wait {
         match self {
             Self::Wait(wait) => wait,
@@ -92,8 +92,8 @@ pub(super) struct Effort {
 /// The number of slots that an insertion looks at before it asks for a larger part. If a quarter of
 /// the slots is free, one of a thousand insertions does.
 const PROBES_BEFORE_GROWTH: u64 = 24;
-/// The same in a map that does not grow. To ask is of use there only if keys were removed, and then
-/// nearly all slots are used.
+/// The same number in a map that does not grow. Asking helps there only after removals, when nearly
+/// all slots have been used.
 const PROBES_BEFORE_CLEANUP: u64 = 96;
 /// The number of slots that any operation looks at. Where an insertion finds none that is free,
 /// less than one of a hundred is.
@@ -110,7 +110,7 @@ impl Effort {
 /// A try that the owner of a key makes.
 type AtOwner<K, V, A, R> = fn(&Worker, (Handle<K, V>, Effort, A)) -> Result<R, Wait>;
 
-/// What a promise means for a map.
+/// The meaning of a promise for a map.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Level {
     All,
@@ -133,7 +133,7 @@ impl Level {
     }
 }
 
-/// What an operation does to the entries of a map.
+/// The effect of an operation on the entries of a map.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Find,
@@ -143,7 +143,7 @@ pub(super) enum Kind {
     Change,
 }
 
-/// What a map does on one worker.
+/// A map on one worker.
 #[derive(Clone)]
 pub(super) struct Core<'w, K: 'static, V: 'static> {
     pub(super) me: &'w Worker,

@@ -29,8 +29,8 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// Returns the entries of this worker's part. It is an error if the part grows meanwhile.
     ///
     /// # Errors
-    /// [`MapError::Gone`]. The iterator returns those of all [operations on keys](Self#errors),
-    /// and [`MapError::Grown`].
+    /// [`MapError::Gone`]. The iterator returns [`MapError::Grown`], and the errors of [operations
+    /// on keys](Self#errors).
     #[track_caller]
     pub fn local(&self) -> Result<Entries<'_, 'w, K, V>> {
         self.stream(self.core.me.id())
@@ -42,7 +42,8 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// *Cost*: where the memory is not mapped, a get for each 16 KiB of slots.
     ///
     /// # Errors
-    /// Those of [`local`](Self::local); [`MapError::NotLocal`].
+    /// [`MapError::Gone`]; [`MapError::NotLocal`]; [`Error::UnknownWorker`] if that worker has no
+    /// part. The iterator returns the errors of [`local`](Self::local).
     #[track_caller]
     pub fn stream(&self, of: WorkerId) -> Result<Entries<'_, 'w, K, V>> {
         let count = self.core.me.worker_count();
@@ -81,7 +82,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// *Cost*: a copy of the part.
     ///
     /// # Errors
-    /// Those of [`local`](Self::local) and of its iterator.
+    /// [`MapError::Gone`]; [`MapError::Grown`]; [`MapError::Damaged`].
     #[track_caller]
     pub fn iter(&self) -> Result<impl Iterator<Item = (K, V)> + use<K, V>> {
         Ok(self.local()?.collect::<Result<Vec<_>>>()?.into_iter())
@@ -93,8 +94,8 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// *Cost*: that of [`stream`](Self::stream), for all parts in turn.
     ///
     /// # Errors
-    /// [`MapError::Partial`] names the processes that are lost, after all other entries. Those of
-    /// [`stream`](Self::stream) and of its iterator.
+    /// [`MapError::Partial`] names the processes that are lost, after all other entries.
+    /// [`MapError::Gone`]; [`MapError::NotLocal`]; [`MapError::Grown`]; [`MapError::Damaged`].
     #[track_caller]
     pub fn for_all(&self, work: impl FnMut(K, V)) -> Result<u64> {
         for_all(self.core.me, &self.core.state.owners, |owner| self.stream(owner), work)
@@ -104,7 +105,8 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// part. All workers call this, in the same order as other collectives.
     ///
     /// # Errors
-    /// Those of [`local`](Self::local) and of [`Worker::barrier`](farside::Worker::barrier).
+    /// [`MapError::Gone`]; [`MapError::Damaged`]; a process is lost, or the job's deadline has
+    /// passed ([`Worker::barrier`](farside::Worker::barrier)).
     pub fn retain(&self, keep: impl FnMut(&K, &mut V) -> bool) -> Result<()> {
         self.core.check("retain", Kind::Change)?;
         self.core.meet(())?;
@@ -135,7 +137,8 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// same order as other collectives. If any worker cannot read its part, nothing is removed.
     ///
     /// # Errors
-    /// Those of [`local`](Self::local) and [`clear`](Self::clear); [`MapError::Undrained`].
+    /// [`MapError::Undrained`]; [`MapError::Gone`]; [`MapError::Damaged`]; a process is lost, or
+    /// the job's deadline has passed.
     pub fn drain(&self) -> Result<Vec<(K, V)>> {
         self.core.check("drain", Kind::Change)?;
         self.core.meet(())?;

@@ -25,7 +25,7 @@ pub enum MapError {
     /// Maps do not have the implementation.
     #[error("maps have no implementation {implementation}: ask for one-sided or call")]
     Implementation {
-        /// What was asked for.
+        /// The requested implementation.
         implementation: Implementation,
     },
     /// The workers made a map with different settings.

@@ -27,7 +27,7 @@ impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallMap<'_, K, V> {
     /// Writes all entries to files at `path`: [`Map::snapshot`].
     ///
     /// # Errors
-    /// [`MapError::Gone`](super::MapError::Gone); those of [`keep::save`].
+    /// [`MapError::Gone`](super::MapError::Gone), or the files cannot be written ([`keep::save`]).
     pub fn snapshot(&self, path: &Path) -> Result<u64> {
         self.me.barrier()?;
         save_entries(self.me, path, self.local())
@@ -38,7 +38,8 @@ impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallMap<'_, K, V> {
     /// *Cost*: a call and its answer for each entry.
     ///
     /// # Errors
-    /// Those of [`keep::restore`] and [`insert`](Self::insert). After an error, some of the entries
+    /// The files cannot be read ([`keep::restore`]), or an entry cannot be inserted
+    /// ([`insert`](Self::insert)). After an error, some of the entries
     /// may be inserted.
     pub fn restore(&self, path: &Path) -> Result<u64> {
         let restored = keep::restore(self.me, path, |(key, value)| self.insert(key, value).map(drop))?;
@@ -51,7 +52,8 @@ impl<K: Slot, V: Slot> Map<'_, K, V> {
     /// the same order as other collectives, and change nothing meanwhile.
     ///
     /// # Errors
-    /// Those of [`local`](Self::local) and [`keep::save`].
+    /// The entries cannot be read ([`local`](Self::local)), or the files cannot be written
+    /// ([`keep::save`]).
     pub fn snapshot(&self, path: &Path) -> Result<u64> {
         self.core.me.barrier()?;
         save_entries(self.core.me, path, self.local())
@@ -62,8 +64,8 @@ impl<K: Slot, V: Slot> Map<'_, K, V> {
     /// collectives.
     ///
     /// # Errors
-    /// Those of [`keep::restore`], [`batch`](Self::batch) and
-    /// [`Batch::finish`](super::Batch::finish). After an error, some of the entries may be
+    /// The files cannot be read ([`keep::restore`]), or entries cannot be inserted
+    /// ([`Batch::finish`](super::Batch::finish)). After an error, some of the entries may be
     /// inserted.
     pub fn restore(&self, path: &Path) -> Result<u64> {
         let me = self.core.me;

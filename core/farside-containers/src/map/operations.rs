@@ -5,9 +5,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use farside::{Error, Function, ProcessId, Result, Wire, Worker, WorkerId};
 
+use super::batch::{Batch, finish};
 use super::core::{Core, Effort, For, Kind, Level, Stop, Tried};
 use super::slot::{Slot, Spot, Stamp, value_of, with_copy};
 use super::{HashMap, MapError};
+use crate::phase::{HasPhases, phases_of_maps};
 use crate::promise::{Implementation, Promise};
 
 /// A [`HashMap`] on one worker.
@@ -16,7 +18,20 @@ pub struct Map<'w, K: 'static, V: 'static> {
     pub(super) map: HashMap<K, V>,
 }
 
-/// What an insertion did.
+phases_of_maps!(Map, [Slot], [Slot]);
+
+impl<K: Slot, V: Slot> HasPhases for Map<'_, K, V> {
+    fn begin_phase(&self, promise: Promise) -> Result<Self> {
+        self.core.meet(())?;
+        Ok(self.promising(promise))
+    }
+
+    fn end_phase(&self, promise: Promise) -> Result<()> {
+        if promise == Promise::INSERT_ONLY { finish(self) } else { self.core.me.barrier() }
+    }
+}
+
+/// The effect of an insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub enum Inserted {
     /// The key was not there.
@@ -37,7 +52,8 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// *Cost*: that of a compare-and-swap and a put, for the first slot that is tried.
     ///
     /// # Errors
-    /// Those of all [operations on keys](Self#errors).
+    /// The key's owner is lost, the map was freed, or the call is in a handler: see [operations on
+    /// keys](Self#errors).
     #[inline]
     #[track_caller]
     pub fn insert(&self, key: K, value: V) -> Result<Inserted> {
@@ -48,7 +64,8 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// there.
     ///
     /// # Errors
-    /// Those of all [operations on keys](Self#errors).
+    /// The key's owner is lost, the map was freed, or the call is in a handler: see [operations on
+    /// keys](Self#errors).
     #[inline]
     #[track_caller]
     pub fn try_insert(&self, key: K, value: V) -> Result<Result<(), V>> {
@@ -61,7 +78,8 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// Returns the value of a key, after inserting `value` if the key is not there.
     ///
     /// # Errors
-    /// Those of all [operations on keys](Self#errors).
+    /// The key's owner is lost, the map was freed, or the call is in a handler: see [operations on
+    /// keys](Self#errors).
     #[inline]
     #[track_caller]
     pub fn get_or_insert(&self, key: K, value: V) -> Result<V> {
@@ -73,7 +91,8 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// *Cost*: one get, for the first slot that is tried.
     ///
     /// # Errors
-    /// Those of all [operations on keys](Self#errors).
+    /// The key's owner is lost, the map was freed, or the call is in a handler: see [operations on
+    /// keys](Self#errors).
     #[inline]
     #[track_caller]
     pub fn get(&self, key: &K) -> Result<Option<V>> {
@@ -83,7 +102,8 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// Returns whether a key is there.
     ///
     /// # Errors
-    /// Those of all [operations on keys](Self#errors).
+    /// The key's owner is lost, the map was freed, or the call is in a handler: see [operations on
+    /// keys](Self#errors).
     #[inline]
     #[track_caller]
     pub fn contains_key(&self, key: &K) -> Result<bool> {
@@ -93,7 +113,8 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// Removes a key, and returns its value.
     ///
     /// # Errors
-    /// Those of all [operations on keys](Self#errors).
+    /// The key's owner is lost, the map was freed, or the call is in a handler: see [operations on
+    /// keys](Self#errors).
     #[inline]
     #[track_caller]
     pub fn remove(&self, key: &K) -> Result<Option<V>> {
@@ -107,7 +128,8 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// owner. It must not use the map or wait. If it panics, the entry stays as it was.
     ///
     /// # Errors
-    /// [`Error::RemotePanic`], and those of all [operations on keys](Self#errors).
+    /// [`Error::RemotePanic`]; the key's owner is lost, or the map was freed: see [operations on
+    /// keys](Self#errors).
     #[track_caller]
     pub fn modify<A: Wire + Clone + 'static, R: Wire + 'static>(
         &self,
@@ -122,7 +144,8 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// [`modify`](Self::modify) does.
     ///
     /// # Errors
-    /// Those of [`modify`](Self::modify).
+    /// The function has panicked ([`Error::RemotePanic`]), the key's owner is lost, or the map was
+    /// freed: see [operations on keys](Self#errors).
     #[track_caller]
     pub fn upsert(&self, key: K, value: V, change: fn(&mut V, V)) -> Result<()> {
         self.run::<Upsert>(&key, (Function::new(self.core.me, change)?, value))
@@ -134,8 +157,8 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// *Cost*: one call for each worker, which looks at all slots of its part.
     ///
     /// # Errors
-    /// [`MapError::Partial`] names the processes that are lost. Those of
-    /// [`To::call_return`](farside::To::call_return).
+    /// [`MapError::Partial`] names the processes that are lost. [`MapError::Gone`]; a call of an
+    /// owner fails ([`To::call_return`](farside::To::call_return)).
     #[track_caller]
     pub fn len(&self) -> Result<u64> {
         let core = &self.core;
@@ -161,7 +184,7 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// Returns whether there is no entry.
     ///
     /// # Errors
-    /// Those of [`len`](Self::len).
+    /// [`MapError::Partial`] names the processes that are lost; [`MapError::Gone`].
     #[track_caller]
     pub fn is_empty(&self) -> Result<bool> {
         self.len().map(|entries| entries == 0)
@@ -170,7 +193,8 @@ impl<'w, K: Slot, V: Slot> Map<'w, K, V> {
     /// Removes all entries. All workers call this, in the same order as other collectives.
     ///
     /// # Errors
-    /// [`MapError::Gone`]; those of [`Worker::barrier`](farside::Worker::barrier).
+    /// [`MapError::Gone`]; a process is lost, or the job's deadline has passed
+    /// ([`Worker::barrier`](farside::Worker::barrier)).
     pub fn clear(&self) -> Result<()> {
         self.core.check("clear", Kind::Change)?;
         self.core.state.clear(self.core.me)
@@ -294,7 +318,7 @@ pub(super) fn for_all<K, V, S: IntoIterator<Item = Result<(K, V)>>>(
 /// An operation on one key.
 pub(super) trait Operation<K: Slot, V: Slot> {
     const NAME: &'static str;
-    /// What a promise must permit.
+    /// The kind that a promise must permit.
     const KIND: Kind;
     /// True if only the owner can do it.
     const IS_CALL: bool = false;

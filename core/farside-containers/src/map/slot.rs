@@ -177,7 +177,7 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// What stands for the parts of a map that is not here.
+    /// The part of a map that is not here.
     pub(super) const NONE: Self = Self { base: GlobalPtr::NULL, slots: 0, is_mapped: false };
 
     #[inline]

@@ -1,4 +1,4 @@
-//! What a worker keeps of a map: its own part, and where those of the others are.
+//! The state of a map on one worker: its own part, and the places of the others.
 
 use std::cell::{Cell, RefCell};
 
@@ -8,8 +8,9 @@ use farside::{
     WorkerId,
 };
 
-use super::batch::Put;
+use super::batch::Ledger;
 use super::core::{Core, Effort, For, Held, Level, Stop, Tried, Wait, look_bytes, wait};
+use super::put::Put;
 use super::slot::{HEAD_BYTES, Layout, Part, Slot, Stamp, entry_of, with_copy};
 use super::{MapError, Settings};
 use crate::agreement::{exchange, place};
@@ -36,11 +37,7 @@ pub(super) struct State<K, V> {
     /// otherwise none.
     pub(super) announced: Pointers,
     own: RefCell<Own>,
-    /// The answers to the questions of `get_many`, and the number of its round.
-    pub(super) answers: RefCell<(u32, Vec<Option<Answer<V>>>)>,
-    pub(super) unanswered: Cell<usize>,
-    /// The entries of batches that were refused here, and the first reason.
-    pub(super) refused: RefCell<(u64, String)>,
+    pub(super) ledger: Ledger<V>,
     /// The operations of batches whose slots other workers were changing.
     pub(super) pending: RefCell<Vec<Put<K, V>>>,
     /// The slots that requests of this worker may have taken after it gave them up.
@@ -63,9 +60,6 @@ pub(super) struct Doubt {
     /// The stamp to give it back with.
     pub(super) back_to: u64,
 }
-
-/// The answer of an owner: nothing if it could not wait for a worker that is changing the entry.
-pub(super) type Answer<V> = Option<Option<V>>;
 
 /// The memory of a part.
 struct PartMemory {
@@ -172,9 +166,7 @@ impl<K: Slot, V: Slot> State<K, V> {
             parts: me.workers().map(|_| Cell::new(Part::NONE)).collect(),
             announced: Box::default(),
             own: RefCell::new(Own { memory: Vec::new(), growing: None, _announced: None }),
-            answers: RefCell::new((0, Vec::new())),
-            unanswered: Cell::new(0),
-            refused: RefCell::default(),
+            ledger: Ledger::default(),
             pending: RefCell::default(),
             doubtful: RefCell::default(),
             doubts: Cell::new(0),
@@ -207,7 +199,7 @@ impl<K: Slot, V: Slot> State<K, V> {
         self.pending.take();
         self.doubtful.take();
         for (owner, (base, slots)) in self.exchange(me, (emptied.base, emptied.slots))? {
-            // As in `meet`.
+            // The own part is known already.
             if owner != mine {
                 self.learn(me, owner, base, slots)?;
             }
@@ -332,6 +324,12 @@ impl<K: Slot, V: Slot> State<K, V> {
         let is_known =
             matches!(error, Error::InHandler { .. } | Error::Borrowed { .. } | Error::PeerLost { .. } | Error::Room(_));
         self.is_late.set(self.is_late.get() || !is_known);
+    }
+}
+
+impl<K, V> AsRef<Ledger<V>> for State<K, V> {
+    fn as_ref(&self) -> &Ledger<V> {
+        &self.ledger
     }
 }
 

@@ -8,27 +8,29 @@ use std::rc::Rc;
 
 use farside::{Error, Function, Losses, PerWorker, Result, Wire, Worker, WorkerId, wire};
 
-use super::MapError;
-use super::batch::{add_refused, but_for_dropped, check_refused};
+use super::batch::{Answer, Batch, Batched, Change, Channels, Ledger, finish, get_many};
 use super::operations::{Inserted, caught, count_all, for_all};
-use super::slot::{Spot, placement_hash};
-use crate::agreement::{exchange, with_held};
+use super::slot::Spot;
+use super::{Builder, MapError, Settings};
+use crate::agreement::{exchange, find_unequal, held};
 use crate::collections::behind;
-use crate::exchange::{Exchange, Sender};
+use crate::phase::{HasPhases, phases_of_maps};
+use crate::promise::Promise;
 
-/// The part of each worker, until the map is freed.
-type Parts<K, V> = PerWorker<RefCell<Option<Part<K, V>>>>;
+/// The parts of all workers.
+type Parts<K, V> = PerWorker<Part<K, V>>;
 
+/// The part of one worker.
 struct Part<K, V> {
-    entries: StdMap<K, V>,
+    /// `None` after the map was freed.
+    entries: RefCell<Option<StdMap<K, V>>>,
     /// The workers that made the map. Each has a part.
-    owners: Rc<[WorkerId]>,
-    /// The operations of batches that were refused here, and the first reason.
-    refused: (u64, String),
+    owners: Box<[WorkerId]>,
+    placement: fn(&[u8]) -> u64,
+    ledger: Ledger<V>,
+    /// Room for the bytes of a key, which name its owner.
+    key_bytes: RefCell<Vec<u8>>,
 }
-
-/// An insertion of a batch, or a change of the value that is there.
-type Item<K, V> = (K, V, Option<Function<V, V, ()>>);
 
 /// A function that runs at the owner of a key. Returns `None` if the map is not there.
 type AtOwner<K, V, A, R> = fn(&Worker, (Parts<K, V>, K, A)) -> Option<R>;
@@ -36,10 +38,9 @@ type AtOwner<K, V, A, R> = fn(&Worker, (Parts<K, V>, K, A)) -> Option<R>;
 /// Entries, and the hash of the last.
 type Block<K, V> = (Vec<(K, V)>, Option<u64>);
 
-/// The bytes of entries that an owner sends at a time.
+/// The bytes of entries that an owner sends at a time. A longer value is no answer of `get_many`:
+/// thousands of answers may be on their way.
 const BLOCK_BYTES: usize = 16 << 10;
-/// The number of keys that `get_many` asks for at a time.
-const ROUND: usize = 64;
 
 /// A hash table that is spread over all workers, of types such as `String` and `Vec`. An entry
 /// lives at the worker that owns its key, and all operations are calls of it.
@@ -58,10 +59,12 @@ const ROUND: usize = 64;
 /// # }).unwrap();
 /// ```
 ///
-/// [`HashMap`](super::HashMap) copies the bytes of its entries one-sidedly, so its types must be
-/// [`Slot`](super::Slot). Rust cannot give one type methods for these types, and others of the same
-/// names for all types. So this is a type of its own. Its methods have the same names, and its keys
-/// are placed by the same [hash](super::placement_hash), of the bytes with which they travel.
+/// [`builder`](Self::builder) makes a map with room for more entries at first, or with another
+/// placement. [`HashMap`](super::HashMap) copies the bytes of its entries one-sidedly, so its types
+/// must be [`Slot`](super::Slot). Rust cannot give one type methods for these types, and others of
+/// the same names for all types. So this is a type of its own. Its methods have the same names, and
+/// its keys are placed by the same [hash](super::placement_hash), of the bytes with which they
+/// travel.
 ///
 /// *Completion*: when an operation returns, all workers see what it did. Operations on one key are
 /// linearizable. *Cost*: a call and its answer.
@@ -72,132 +75,116 @@ const ROUND: usize = 64;
 #[derive(Wire)]
 pub struct WireMap<K: 'static, V: 'static> {
     parts: Parts<K, V>,
-    batches: Exchange<Item<K, V>>,
+    channels: Channels<K, V>,
 }
 
 /// A [`WireMap`] on one worker.
 pub struct CallMap<'w, K: 'static, V: 'static> {
     pub(super) me: &'w Worker,
-    parts: Parts<K, V>,
-    batches: Exchange<Item<K, V>>,
-}
-
-/// Operations on a [`WireMap`] that travel to the owners of their keys in batches.
-///
-/// ```
-/// use farside_containers::map::WireMap;
-///
-/// # farside::simulate(3, 1, 1, |me| {
-/// let map = WireMap::<String, u64>::new(me)?;
-/// let m = map.on(me);
-/// let batch = m.batch()?;
-/// for word in "so it goes and it goes on".split(' ') {
-///     batch.upsert(word.into(), 1, |count, by| *count += by)?;
-/// }
-/// batch.finish()?;
-/// assert_eq!(m.get(&"goes".into())?, Some(2 * u64::from(me.worker_count())));
-/// # map.free(me)
-/// # }).unwrap();
-/// ```
-///
-/// *Order*: none between the operations of batches. *Cost*: that of an item of an [`Exchange`], and
-/// of the operation at the owner.
-#[must_use = "the operations are done when `finish` returns"]
-pub struct CallBatch<'m, 'w, K: 'static, V: 'static> {
-    map: &'m CallMap<'w, K, V>,
-    sender: Sender<'w, Item<K, V>>,
-}
-
-impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallBatch<'_, '_, K, V> {
-    /// Inserts a value, some time before [`finish`](Self::finish) returns.
-    ///
-    /// # Errors
-    /// Those of [`Sender::push`].
-    pub fn insert(&self, key: K, value: V) -> Result<()> {
-        self.sender.push(self.map.owner_of(&key), (key, value, None))
-    }
-
-    /// Inserts a value if the key is not there, and otherwise changes the value that is there, as
-    /// [`CallMap::upsert`] does, some time before [`finish`](Self::finish) returns.
-    ///
-    /// # Errors
-    /// Those of [`Sender::push`]; [`Error::ForeignFunction`].
-    pub fn upsert(&self, key: K, value: V, by: fn(&mut V, V)) -> Result<()> {
-        let by = Function::new(self.map.me, by)?;
-        self.sender.push(self.map.owner_of(&key), (key, value, Some(by)))
-    }
-
-    /// Inserts many values.
-    ///
-    /// # Errors
-    /// Those of [`insert`](Self::insert).
-    pub fn extend(&self, pairs: impl IntoIterator<Item = (K, V)>) -> Result<()> {
-        pairs.into_iter().try_for_each(|(key, value)| self.insert(key, value))
-    }
-
-    /// Waits until the operations of all workers are done, also those of other batches. All workers
-    /// call this, in the same order as other collectives.
-    ///
-    /// # Errors
-    /// [`MapError::Batch`] on every worker, if any function has panicked, or if the owner of a key
-    /// is lost and the workers [go on](farside::Losses::go_on) without it. Those of
-    /// [`Worker::quiesce`].
-    pub fn finish(self) -> Result<()> {
-        let me = self.map.me;
-        // A worker that fails goes on to the collectives, where the others wait.
-        let sent = but_for_dropped(me, self.sender.flush()).and(me.quiesce());
-        let own =
-            with_held(self.map.parts, me, || None, |part| part.as_mut().map(|part| std::mem::take(&mut part.refused)));
-        let mut own = own.unwrap_or_default();
-        add_refused(&mut own, self.sender.take_dropped());
-        let refused = exchange(me, own);
-        sent?;
-        check_refused(refused?)
-    }
+    part: Rc<Part<K, V>>,
+    map: WireMap<K, V>,
 }
 
 impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> WireMap<K, V> {
     /// Makes a map. All workers call this, in the same order as other collectives.
     ///
     /// # Errors
-    /// Those of [`PerWorker::new`].
+    /// The errors of [`Builder::build`].
     pub fn new(me: &Worker) -> Result<Self> {
-        let part = Part { entries: StdMap::new(), owners: me.remaining_workers().into(), refused: (0, String::new()) };
-        let parts: Parts<K, V> = PerWorker::new(me, RefCell::new(Some(part)))?;
-        let batches = Exchange::new(me, move |me, items| {
-            items.for_each(|(key, value, by)| {
-                let done = match by {
-                    None => {
-                        at(me, parts, |entries| entries.insert(key, value));
-                        Ok(())
-                    }
-                    Some(by) => caught(me, || {
-                        at(me, parts, |entries| upsert(me, entries, key, value, by));
-                        Ok(())
-                    }),
-                };
-                if let Err(error) = done {
-                    parts.with(me, |part| part.as_mut().map(|part| part.refuse(&error)));
-                }
-            });
-        })?;
-        Ok(Self { parts, batches })
+        Self::builder().build(me)
     }
 
-    /// Returns what this worker works with.
+    /// Returns a builder, for a map with other settings.
+    pub fn builder() -> Builder<Self> {
+        Builder::new()
+    }
+
+    /// Returns the map for this worker.
     pub fn on(self, me: &Worker) -> CallMap<'_, K, V> {
-        CallMap { me, parts: self.parts, batches: self.batches }
+        CallMap { me, part: held(self.parts, me, || Part::gone(me)), map: self }
     }
 
     /// Drops all entries. All workers call this, in the same order as other collectives, after the
     /// last operation. Later operations return [`MapError::Gone`].
     ///
     /// # Errors
-    /// [`MapError::Gone`]; those of [`Worker::quiesce`].
+    /// [`MapError::Gone`], or a process is lost, the job's deadline has passed, or the workers call
+    /// different collectives ([`Worker::quiesce`]).
+    ///
+    /// # Panics
+    /// If this worker still has a [`Batch`] of the map.
+    #[track_caller]
     pub fn free(self, me: &Worker) -> Result<()> {
-        self.on(me).here(|_| ())?;
+        let part = self.on(me).part;
+        part.with(|_| ())?;
         // Both, so that no worker leaves the others waiting.
-        self.batches.free(me).and(self.parts.free(me))
+        let freed = self.channels.free(me).and(self.parts.free(me));
+        if !self.parts.is_here(me) {
+            part.entries.take();
+        }
+        freed
+    }
+}
+
+impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> Builder<WireMap<K, V>> {
+    /// Makes the map. All workers call this, in the same order as other collectives.
+    ///
+    /// # Errors
+    /// [`MapError::Capacity`] if there is no memory for the entries; [`MapError::Unequal`] if the
+    /// workers pass different settings; a process is lost, the job's deadline has passed, or the
+    /// workers call different collectives ([`Worker::gather`]).
+    pub fn build(self, me: &Worker) -> Result<WireMap<K, V>> {
+        let Settings { capacity, placement, .. } = self.settings;
+        if let Some(worker) = find_unequal(me, (capacity, placement(&[1, 2, 3, 4, 5, 6, 7, 8])))? {
+            return Err(MapError::Unequal { worker }.into());
+        }
+        let mut entries = StdMap::new();
+        let reserved = entries.try_reserve(capacity.div_ceil(me.remaining_workers().len()));
+        if exchange(me, reserved.is_ok())?.contains(&false) {
+            let why = "a worker has no memory for its part".into();
+            return Err(MapError::Capacity { capacity, why }.into());
+        }
+        let entries = RefCell::new(Some(entries));
+        let owners = me.remaining_workers().into();
+        let parts: Parts<K, V> = PerWorker::new(me, Part { entries, owners, placement, ..Part::gone(me) })?;
+        let insert = move |me: &Worker, items: crate::exchange::Items<'_, (K, V)>| {
+            at(me, parts, |entries| entries.extend(items));
+        };
+        let change = move |me: &Worker, (key, value, by)| {
+            let Some(part) = parts.hold(me) else { return };
+            let done = caught(me, || part.with(|entries| upsert(me, entries, key, value, by)));
+            part.ledger.note(done);
+        };
+        let find = move |me: &Worker, key: &K| -> Answer<V> {
+            let value = at(me, parts, |entries| entries.get(key).cloned())?;
+            Some(value).filter(|value| value.as_ref().is_none_or(|value| value.wire_bytes() <= BLOCK_BYTES))
+        };
+        Ok(WireMap { parts, channels: Channels::new(me, parts, insert, change, find)? })
+    }
+}
+
+impl<K, V> Part<K, V> {
+    /// Returns the part of a map that this worker has not.
+    fn gone(me: &Worker) -> Self {
+        Self {
+            entries: RefCell::new(None),
+            owners: me.workers().collect(),
+            placement: Settings::DEFAULT.placement,
+            ledger: Ledger::default(),
+            key_bytes: RefCell::default(),
+        }
+    }
+
+    /// Uses the entries of this worker. Fails once this worker has freed the map, even if others
+    /// have not yet done so.
+    fn with<R>(&self, work: impl FnOnce(&mut StdMap<K, V>) -> R) -> Result<R> {
+        self.entries.borrow_mut().as_mut().map(work).ok_or_else(|| MapError::Gone.into())
+    }
+}
+
+impl<K, V> AsRef<Ledger<V>> for Part<K, V> {
+    fn as_ref(&self) -> &Ledger<V> {
+        &self.ledger
     }
 }
 
@@ -207,13 +194,7 @@ fn at<K: 'static, V: 'static, R>(
     parts: Parts<K, V>,
     work: impl FnOnce(&mut StdMap<K, V>) -> R,
 ) -> Option<R> {
-    with_held(parts, me, || None, |part| part.as_mut().map(|part| work(&mut part.entries)))
-}
-
-impl<K, V> Part<K, V> {
-    fn refuse(&mut self, error: &Error) {
-        add_refused(&mut self.refused, (1, error.to_string()));
-    }
+    parts.hold(me)?.with(work).ok()
 }
 
 /// Returns entries behind a hash, and the hash of the last.
@@ -230,19 +211,11 @@ fn block<K: Wire + Clone + Hash, V: Wire + Clone>(entries: &StdMap<K, V>, last: 
 }
 
 /// Inserts a value, or changes the one that is there.
-fn upsert<K: Eq + Hash, V: Clone>(me: &Worker, entries: &mut StdMap<K, V>, key: K, new: V, by: Function<V, V, ()>) {
+fn upsert<K: Eq + Hash, V: Wire>(me: &Worker, entries: &mut StdMap<K, V>, key: K, new: V, by: Change<V>) {
     match entries.get_mut(&key) {
-        Some(value) => change(me, value, new, by),
+        Some(value) => by.run(me, value, new),
         None => drop(entries.insert(key, new)),
     }
-}
-
-/// Changes a value. It stays as it was if the function panics.
-fn change<V: Clone, A, R>(me: &Worker, value: &mut V, with: A, by: Function<V, A, R>) -> R {
-    let mut changed = value.clone();
-    let answer = by.run(me, &mut changed, with);
-    *value = changed;
-    answer
 }
 
 /// # Errors
@@ -252,7 +225,8 @@ impl<'w, K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallMap<'w, K, V> {
     /// Inserts a value. A value that is there is replaced.
     ///
     /// # Errors
-    /// Those of all [operations on keys](Self#errors).
+    /// The key's owner is lost, the map was freed, or the call is in a handler: see [operations on
+    /// keys](Self#errors).
     pub fn insert(&self, key: K, value: V) -> Result<Inserted> {
         self.ask(key, value, |there, (parts, key, value)| {
             at(there, parts, |entries| entries.insert(key, value).map_or(Inserted::New, |_| Inserted::Replaced))
@@ -263,7 +237,8 @@ impl<'w, K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallMap<'w, K, V> {
     /// there.
     ///
     /// # Errors
-    /// Those of all [operations on keys](Self#errors).
+    /// The key's owner is lost, the map was freed, or the call is in a handler: see [operations on
+    /// keys](Self#errors).
     pub fn try_insert(&self, key: K, value: V) -> Result<Result<(), V>> {
         let there = self.ask(key, value, |there, (parts, key, value)| {
             at(there, parts, |entries| match entries.get(&key) {
@@ -277,7 +252,8 @@ impl<'w, K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallMap<'w, K, V> {
     /// Returns the value of a key, after inserting `value` if the key is not there.
     ///
     /// # Errors
-    /// Those of all [operations on keys](Self#errors).
+    /// The key's owner is lost, the map was freed, or the call is in a handler: see [operations on
+    /// keys](Self#errors).
     pub fn get_or_insert(&self, key: K, value: V) -> Result<V> {
         self.ask(key, value, |there, (parts, key, value)| {
             at(there, parts, |entries| entries.entry(key).or_insert(value).clone())
@@ -287,36 +263,28 @@ impl<'w, K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallMap<'w, K, V> {
     /// Returns the value of a key.
     ///
     /// # Errors
-    /// Those of all [operations on keys](Self#errors).
+    /// The key's owner is lost, the map was freed, or the call is in a handler: see [operations on
+    /// keys](Self#errors).
     pub fn get(&self, key: &K) -> Result<Option<V>> {
         self.ask(key.clone(), (), |there, (parts, key, ())| at(there, parts, |entries| entries.get(&key).cloned()))
     }
 
-    /// Returns the values of many keys, in the order of the keys. Asks for 64 at a time.
+    /// Returns the values of many keys, in the order of the keys. Their owners are asked in
+    /// batches. Values of more than 16 KiB are then asked for one by one.
     ///
     /// # Errors
-    /// Those of all [operations on keys](Self#errors).
+    /// The key's owner is lost, the map was freed, or the call is in a handler: see [operations on
+    /// keys](Self#errors).
     pub fn get_many(&self, keys: &[K]) -> Result<Vec<Option<V>>> {
-        let owners = self.owners()?;
-        let mut values = Vec::with_capacity(keys.len());
-        for keys in keys.chunks(ROUND) {
-            let asked = keys.iter().map(|key| {
-                let run = |there: &Worker, (parts, key): (Parts<K, V>, K)| {
-                    at(there, parts, |entries| entries.get(&key).cloned())
-                };
-                self.me.call_return(Self::place(&owners, key), (self.parts, key.clone()), run).map_err(Error::from)
-            });
-            for asked in asked.collect::<Result<Vec<_>>>()? {
-                values.push(asked.wait()?.ok_or(MapError::Gone)?);
-            }
-        }
-        Ok(values)
+        self.part.with(|_| ())?;
+        get_many(self, keys)
     }
 
     /// Returns whether a key is there.
     ///
     /// # Errors
-    /// Those of all [operations on keys](Self#errors).
+    /// The key's owner is lost, the map was freed, or the call is in a handler: see [operations on
+    /// keys](Self#errors).
     pub fn contains_key(&self, key: &K) -> Result<bool> {
         self.ask(key.clone(), (), |there, (parts, key, ())| at(there, parts, |entries| entries.contains_key(&key)))
     }
@@ -324,20 +292,22 @@ impl<'w, K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallMap<'w, K, V> {
     /// Removes a key, and returns its value.
     ///
     /// # Errors
-    /// Those of all [operations on keys](Self#errors).
+    /// The key's owner is lost, the map was freed, or the call is in a handler: see [operations on
+    /// keys](Self#errors).
     pub fn remove(&self, key: &K) -> Result<Option<V>> {
         self.ask(key.clone(), (), |there, (parts, key, ())| at(there, parts, |entries| entries.remove(&key)))
     }
 
     /// Changes the value of a key, and returns what `by` returns. Returns `None` if the key is not
-    /// there. `by` captures nothing and runs at the owner, as a handler. If it panics, the entry
-    /// stays as it was.
+    /// there. `by` captures nothing and runs at the owner, as a handler. If it panics, the value
+    /// stays as `by` has left it, as in a map of std.
     ///
     /// # Errors
-    /// [`Error::RemotePanic`], and those of all [operations on keys](Self#errors).
+    /// [`Error::RemotePanic`]; the key's owner is lost, or the map was freed: see [operations on
+    /// keys](Self#errors).
     pub fn modify<A: Wire, R: Wire>(&self, key: &K, with: A, by: fn(&mut V, A) -> R) -> Result<Option<R>> {
         self.ask(key.clone(), (Function::new(self.me, by)?, with), |there, (parts, key, (by, with))| {
-            at(there, parts, |entries| entries.get_mut(&key).map(|value| change(there, value, with, by)))
+            at(there, parts, |entries| entries.get_mut(&key).map(|value| by.run(there, value, with)))
         })
     }
 
@@ -345,7 +315,8 @@ impl<'w, K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallMap<'w, K, V> {
     /// [`modify`](Self::modify) does.
     ///
     /// # Errors
-    /// Those of [`modify`](Self::modify).
+    /// The function has panicked ([`Error::RemotePanic`]), the key's owner is lost, or the map was
+    /// freed: see [operations on keys](Self#errors).
     pub fn upsert(&self, key: K, value: V, by: fn(&mut V, V)) -> Result<()> {
         self.ask(key, (Function::new(self.me, by)?, value), |there, (parts, key, (by, new))| {
             at(there, parts, |entries| upsert(there, entries, key, new, by))
@@ -356,20 +327,20 @@ impl<'w, K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallMap<'w, K, V> {
     ///
     /// # Errors
     /// [`MapError::Gone`].
-    pub fn batch(&self) -> Result<CallBatch<'_, '_, K, V>> {
-        self.here(|_| ())?;
-        Ok(CallBatch { map: self, sender: self.batches.on(self.me) })
+    pub fn batch(&self) -> Result<Batch<'_, Self>> {
+        self.part.with(|_| ())?;
+        Ok(Batch::of(self))
     }
 
     /// Returns the number of entries.
     ///
     /// # Errors
-    /// [`MapError::Partial`] names the processes that are lost. [`MapError::Gone`]; those of
-    /// [`To::call_return`](farside::To::call_return).
+    /// [`MapError::Partial`] names the processes that are lost. [`MapError::Gone`]; a call of an
+    /// owner fails ([`To::call_return`](farside::To::call_return)).
     pub fn len(&self) -> Result<u64> {
-        count_all(self.me, &self.owners()?, |worker| {
+        count_all(self.me, self.owners()?, |worker| {
             let count = |there: &Worker, parts| at(there, parts, |entries: &mut StdMap<K, V>| entries.len() as u64);
-            let asked = self.me.call_return(worker, self.parts, count).map_err(Error::from)?;
+            let asked = self.me.call_return(worker, self.map.parts, count).map_err(Error::from)?;
             asked.wait()?.ok_or_else(|| MapError::Gone.into())
         })
     }
@@ -377,7 +348,7 @@ impl<'w, K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallMap<'w, K, V> {
     /// Returns whether there is no entry.
     ///
     /// # Errors
-    /// Those of [`len`](Self::len).
+    /// [`MapError::Partial`] names the processes that are lost; [`MapError::Gone`].
     pub fn is_empty(&self) -> Result<bool> {
         self.len().map(|entries| entries == 0)
     }
@@ -387,7 +358,7 @@ impl<'w, K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallMap<'w, K, V> {
     /// # Errors
     /// [`MapError::Gone`].
     pub fn local(&self) -> Result<impl Iterator<Item = Result<(K, V)>> + use<K, V>> {
-        Ok(self.here(|entries| entries.clone())?.into_iter().map(Ok))
+        Ok(self.part.with(|entries| entries.clone())?.into_iter().map(Ok))
     }
 
     /// Returns an iterator over copies of the entries of this worker's part, as they are now. For
@@ -398,7 +369,7 @@ impl<'w, K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallMap<'w, K, V> {
     /// # Errors
     /// [`MapError::Gone`].
     pub fn iter(&self) -> Result<impl Iterator<Item = (K, V)> + use<K, V>> {
-        Ok(self.here(|entries| entries.clone())?.into_iter())
+        Ok(self.part.with(|entries| entries.clone())?.into_iter())
     }
 
     /// Returns the entries of any worker's part, in blocks that its owner sends, as
@@ -412,7 +383,7 @@ impl<'w, K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallMap<'w, K, V> {
     /// [`MapError::Gone`]; [`Error::UnknownWorker`] if that worker has no part. The iterator ends
     /// after an error, which is one of all [operations on keys](Self#errors).
     pub fn stream(&self, of: WorkerId) -> Result<impl Iterator<Item = Result<(K, V)>> + use<'w, K, V>> {
-        let (me, parts) = (self.me, self.parts);
+        let (me, parts) = (self.me, self.map.parts);
         if !self.owners()?.contains(&of) {
             return Err(Error::UnknownWorker { worker: of, count: me.worker_count() });
         }
@@ -458,17 +429,18 @@ impl<'w, K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallMap<'w, K, V> {
     /// *Cost*: that of [`stream`](Self::stream), for all parts in turn.
     ///
     /// # Errors
-    /// [`MapError::Partial`] names the processes that are lost, after all other entries. Those of
-    /// [`stream`](Self::stream) and of its iterator.
+    /// [`MapError::Partial`] names the processes that are lost, after all other entries.
+    /// [`MapError::Gone`]; a call of an owner fails.
     pub fn for_all(&self, work: impl FnMut(K, V)) -> Result<u64> {
-        for_all(self.me, &self.owners()?, |owner| self.stream(owner), work)
+        for_all(self.me, self.owners()?, |owner| self.stream(owner), work)
     }
 
     /// Keeps the entries for which `keep` returns true. Each worker passes a function for its own
     /// part. All workers call this, in the same order as other collectives.
     ///
     /// # Errors
-    /// [`MapError::Gone`]; those of [`Worker::barrier`].
+    /// [`MapError::Gone`]; a process is lost, or the job's deadline has passed
+    /// ([`Worker::barrier`]).
     ///
     /// # Panics
     /// If `keep` uses the map.
@@ -479,7 +451,8 @@ impl<'w, K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallMap<'w, K, V> {
     /// Removes all entries. All workers call this, in the same order as other collectives.
     ///
     /// # Errors
-    /// [`MapError::Gone`]; those of [`Worker::barrier`].
+    /// [`MapError::Gone`]; a process is lost, or the job's deadline has passed
+    /// ([`Worker::barrier`]).
     pub fn clear(&self) -> Result<()> {
         self.between_barriers(StdMap::clear)
     }
@@ -488,48 +461,79 @@ impl<'w, K: Wire + Eq + Hash + Clone, V: Wire + Clone> CallMap<'w, K, V> {
     /// same order as other collectives.
     ///
     /// # Errors
-    /// [`MapError::Gone`]; those of [`Worker::barrier`].
+    /// [`MapError::Gone`]; a process is lost, or the job's deadline has passed
+    /// ([`Worker::barrier`]).
     pub fn drain(&self) -> Result<Vec<(K, V)>> {
         self.between_barriers(|entries| entries.drain().collect())
     }
 
     /// Returns the worker to which a key belongs.
     pub fn owner_of(&self, key: &K) -> WorkerId {
-        let owners = self.owners().unwrap_or_else(|_| self.me.workers().collect());
-        Self::place(&owners, key)
-    }
-
-    fn place(owners: &[WorkerId], key: &K) -> WorkerId {
-        let hash = placement_hash(&wire::encode(key, Vec::new()));
-        owners[Spot::new(hash, owners.len()).owner]
+        let mut bytes = std::mem::take(&mut *self.part.key_bytes.borrow_mut());
+        bytes.clear();
+        let bytes = wire::encode(key, bytes);
+        let hash = (self.part.placement)(&bytes);
+        *self.part.key_bytes.borrow_mut() = bytes;
+        self.part.owners[Spot::new(hash, self.part.owners.len()).owner]
     }
 
     /// Returns the workers that have parts. Fails if this worker has none.
-    fn owners(&self) -> Result<Rc<[WorkerId]>> {
-        let owners = |part: &mut Option<Part<K, V>>| part.as_ref().map(|part| part.owners.clone());
-        with_held(self.parts, self.me, || None, owners).ok_or_else(|| MapError::Gone.into())
+    fn owners(&self) -> Result<&[WorkerId]> {
+        self.part.with(|_| &*self.part.owners)
     }
 
     /// Runs a function at the owner of a key.
     fn ask<A: Wire, R: Wire>(&self, key: K, arguments: A, run: AtOwner<K, V, A, R>) -> Result<R> {
-        let owner = Self::place(&self.owners()?, &key);
-        let asked = self.me.call_return(owner, (self.parts, key, arguments), run);
+        self.part.with(|_| ())?;
+        let asked = self.me.call_return(self.owner_of(&key), (self.map.parts, key, arguments), run);
         asked.map_err(Error::from)?.wait()?.ok_or_else(|| MapError::Gone.into())
-    }
-
-    /// Uses the part of this worker. Fails once this worker has freed the map, even if others have
-    /// not yet done so.
-    fn here<R>(&self, work: impl FnOnce(&mut StdMap<K, V>) -> R) -> Result<R> {
-        at(self.me, self.parts, work).ok_or_else(|| MapError::Gone.into())
     }
 
     fn between_barriers<R>(&self, work: impl FnOnce(&mut StdMap<K, V>) -> R) -> Result<R> {
         self.me.barrier()?;
-        let result = self.here(work)?;
+        let result = self.part.with(work)?;
         self.me.barrier()?;
         Ok(result)
     }
 }
+
+impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> Batched for CallMap<'_, K, V> {
+    type Key = K;
+    type Value = V;
+
+    fn desk(&self) -> (&Worker, Channels<K, V>, &Ledger<V>) {
+        (self.me, self.map.channels, &self.part.ledger)
+    }
+
+    fn pass(&self, key: K, push: impl FnOnce(WorkerId, K) -> Result<()>) -> Result<()> {
+        push(self.owner_of(&key), key)
+    }
+
+    fn meet_all(&self) -> Result<Vec<(u64, String)>> {
+        exchange(self.me, self.part.ledger.refused.take())
+    }
+
+    fn whom_to_ask(&self, key: &K) -> Result<Option<WorkerId>> {
+        Ok(Some(self.owner_of(key)))
+    }
+
+    fn find_one(&self, key: &K) -> Result<Option<V>> {
+        self.get(key)
+    }
+}
+
+impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> HasPhases for CallMap<'_, K, V> {
+    fn begin_phase(&self, _: Promise) -> Result<Self> {
+        self.me.barrier()?;
+        Ok(Self { part: self.part.clone(), ..*self })
+    }
+
+    fn end_phase(&self, promise: Promise) -> Result<()> {
+        if promise == Promise::INSERT_ONLY { finish(self) } else { self.me.barrier() }
+    }
+}
+
+phases_of_maps!(CallMap, [Wire + Eq + Hash + Clone], [Wire + Clone]);
 
 impl<K: 'static, V: 'static> Clone for WireMap<K, V> {
     fn clone(&self) -> Self {
@@ -542,12 +546,6 @@ impl<K: 'static, V: 'static> Copy for WireMap<K, V> {}
 impl<K: 'static, V: 'static> fmt::Debug for WireMap<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WireMap").finish_non_exhaustive()
-    }
-}
-
-impl<K: 'static, V: 'static> fmt::Debug for CallBatch<'_, '_, K, V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CallBatch").field("sender", &self.sender).finish_non_exhaustive()
     }
 }
 

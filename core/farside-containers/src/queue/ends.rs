@@ -17,7 +17,7 @@ use crate::promise::{Implementation, Op, Promise};
 
 /// The time after which a wait looks again by itself: for losses.
 const SLICE: Duration = Duration::from_millis(10);
-/// The same for a pop while a push is under way, whose end no watched word shows.
+/// The same time for a pop while a push is under way, whose end no watched word shows.
 const SHORT_SLICE: Duration = Duration::from_micros(50);
 
 /// Pushes items into a [`Queue`] and pops them, on one worker.
@@ -84,7 +84,8 @@ impl<T: Item> Ends<'_, T> {
     /// [phase](super::Phase), that of the phase counts.
     ///
     /// # Errors
-    /// Those of [`pop`](Self::pop); [`QueueError::NotPermitted`]; [`QueueError::NotLocal`].
+    /// [`QueueError::NoValue`]; [`QueueError::NotPermitted`]; [`QueueError::NotLocal`]; see
+    /// [above](Self#errors).
     #[inline]
     #[track_caller]
     pub fn pop_with(&self, promise: Promise) -> Result<Option<T>> {
@@ -118,7 +119,7 @@ impl<T: Item> Ends<'_, T> {
     /// *Cost*: that of a push for each item with [`Promise::LOCAL`].
     ///
     /// # Errors
-    /// Those of [`push_with`](Self::push_with).
+    /// [`QueueError::NotPermitted`]; [`QueueError::NotLocal`]; see [above](Self#errors).
     #[track_caller]
     pub fn push_all_with(&self, promise: Promise, items: &[T]) -> Result<u64> {
         let (ring, usage) = (self.ring()?, self.usage(promise, Op::Push)?);
@@ -146,7 +147,7 @@ impl<T: Item> Ends<'_, T> {
     /// *Cost*: that of one pop for each [batch](Self::push_all) of items, and copies.
     ///
     /// # Errors
-    /// Those of [`pop`](Self::pop). Items that were taken before are dropped.
+    /// [`QueueError::NoValue`]; see [above](Self#errors). Items that were taken before are dropped.
     #[track_caller]
     pub fn pop_many(&self, most: usize) -> Result<Vec<T>> {
         self.pop_many_with(Promise::ALL, most)
@@ -157,7 +158,8 @@ impl<T: Item> Ends<'_, T> {
     /// *Cost*: that of a pop for each item with [`Promise::POP_ONLY`] and [`Promise::LOCAL`].
     ///
     /// # Errors
-    /// Those of [`pop_with`](Self::pop_with). Items that were taken before are dropped.
+    /// [`QueueError::NoValue`]; [`QueueError::NotPermitted`]; [`QueueError::NotLocal`]; see
+    /// [above](Self#errors). Items that were taken before are dropped.
     #[track_caller]
     pub fn pop_many_with(&self, promise: Promise, most: usize) -> Result<Vec<T>> {
         let (ring, usage) = (self.ring()?, self.usage(promise, Op::Pop)?);
@@ -184,7 +186,7 @@ impl<T: Item> Ends<'_, T> {
     /// other workers meanwhile.
     ///
     /// # Errors
-    /// Those of [`push`](Self::push); [`Error::InHandler`].
+    /// [`Error::InHandler`]; see [above](Self#errors).
     pub fn push_within(&self, time: Duration, item: T) -> Result<Result<(), T>> {
         let pushed = self.retry(time, SLICE, |ends| ends.push(item).map(Result::ok))?;
         Ok(pushed.ok_or(item))
@@ -193,7 +195,7 @@ impl<T: Item> Ends<'_, T> {
     /// Waits up to `time` for an item and pops it. Runs calls of other workers meanwhile.
     ///
     /// # Errors
-    /// Those of [`pop`](Self::pop); [`Error::InHandler`].
+    /// [`QueueError::NoValue`]; [`Error::InHandler`]; see [above](Self#errors).
     pub fn pop_within(&self, time: Duration) -> Result<Option<T>> {
         self.retry(time, SHORT_SLICE, Self::pop)
     }
@@ -265,7 +267,7 @@ impl<T: Item> Ends<'_, T> {
     /// Takes the items that are in the queue now, and drops them.
     ///
     /// # Errors
-    /// Those of [`pop_many`](Self::pop_many).
+    /// [`QueueError::NoValue`]; see [above](Self#errors).
     #[track_caller]
     pub fn clear(&self) -> Result<()> {
         let len = self.len()?;

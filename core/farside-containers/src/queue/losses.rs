@@ -1,12 +1,12 @@
-//! What a process leaves behind that is lost while it pushes, or a push that fails.
+//! The traces of a process that is lost while it pushes, and of a push that fails.
 //!
-//! It may have taken tickets, and their items do not come. The ticket does not say whose it is, and
-//! the memory of a lost process cannot be read. So a popper that finds no item at the head asks
-//! all others. Each knows its open tickets, and answers between two operations. If none of them
-//! has the ticket, a lost process had it, or a push that failed while it took its ticket, so that
-//! it does not know which. What failed may yet write the slot, so the slot is retired: pushers
-//! leave it out, and poppers pass it. A worker whose push fails after it has taken tickets retires
-//! their slots itself.
+//! Such a push may have taken tickets, and their items do not come. The ticket does not say whose
+//! it is, and the memory of a lost process cannot be read. So a popper that finds no item at the
+//! head asks all others. Each knows its open tickets, and answers between two operations. If none
+//! of them has the ticket, a lost process had it, or a push that failed while it took its ticket,
+//! so that it does not know which. What failed may yet write the slot, so the slot is retired:
+//! pushers leave it out, and poppers pass it. A worker whose push fails after it has taken tickets
+//! retires their slots itself.
 //!
 //! | a ticket at the head without its item | a popper |
 //! |---|---|
@@ -31,7 +31,7 @@ use super::{Item, Queue};
 const PATIENCE: Duration = Duration::from_millis(20);
 /// The time that a ticket stands at the head before a failed push may be the reason.
 const STANDSTILL: Duration = Duration::from_secs(1);
-/// What a worker takes for the number of retirements if it must look.
+/// The number of retirements of a worker that must look.
 const UNKNOWN: u64 = u64::MAX;
 
 impl<T: Item> Ends<'_, T> {
@@ -181,7 +181,7 @@ impl<T: Item> Ends<'_, T> {
     }
 }
 
-/// What workers are pushing when they are asked about a ticket.
+/// The items that workers are pushing when they are asked about a ticket.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Wire)]
 enum Open {
     None,

@@ -30,7 +30,7 @@ use crate::promise::Implementation;
 /// others tell the place in a batch.
 const TICKET_BITS: u32 = 64 - BATCH_MAX.ilog2();
 
-/// What stands in the slot of an item that is there: its ticket and one, and its place in a batch.
+/// Returns the stamp of an item that is there: its ticket and one, and its place in a batch.
 #[inline]
 fn stamp(ticket: u64, place: u64) -> u64 {
     ticket.wrapping_add(1) | place << TICKET_BITS

@@ -53,7 +53,7 @@ const ROUNDS: [(&str, Round); 8] = [
     }),
 ];
 
-/// What names the slot of a value in its handle. See `slots_come_back_and_names_do_not` of
+/// The bytes that name the slot of a value in its handle. See `slots_come_back_and_names_do_not` of
 /// `farside`: a slot has 1024 values.
 fn slot(handle: &impl Wire) -> u32 {
     let bytes = wire::encode(handle, Vec::new());

@@ -71,7 +71,7 @@ fn simulated() {
     }
 }
 
-/// What is measured on a network with the published latencies are those latencies.
+/// On a network with the published latencies, those latencies are measured.
 #[test]
 fn the_published_table_is_measured() {
     let options = SimOptions { network: LogGp::ARIES, delay_max_ns: 0, ..SimOptions::default() };

@@ -154,7 +154,7 @@ pub(crate) fn keys_are_counted(me: &Worker) -> Result<()> {
 }
 everywhere!(counts, super::keys_are_counted);
 
-/// What is pushed while others still move their items stays.
+/// Items that are pushed while others still move theirs stay.
 #[test]
 fn items_pushed_meanwhile_stay() {
     for (processes, seed) in [(2, 1), (3, 2), (3, 3), (5, 4), (5, 5)] {

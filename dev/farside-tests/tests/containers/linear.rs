@@ -14,7 +14,7 @@ use farside::Wire;
 /// The end of a call that did not return. It may have had its effect, may have it later, or never.
 const OPEN: u64 = u64::MAX;
 
-/// What a step did, as its caller knows it.
+/// The effect of a step, as its caller knows it.
 trait Step {
     type State: Clone + Eq + Hash;
 
@@ -82,7 +82,7 @@ fn is_linearizable<S: Step>(start: S::State, mut steps: Vec<Timed<S>>) -> bool {
 struct MapStep {
     change: Change,
     new: u64,
-    /// What it returned, if it did.
+    /// The result, if it returned.
     answer: Option<Option<u64>>,
     /// True if it may have removed the key if it did not return: by a slot that was left half
     /// changed.
@@ -100,7 +100,7 @@ enum Change {
     Upsert,
 }
 
-/// What `Modify` and `Upsert` make of a value that is there: each order has another result.
+/// The value that `Modify` and `Upsert` make of one that is there: each order has another result.
 fn mix(there: u64, by: u64) -> u64 {
     there.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(by)
 }

@@ -141,7 +141,7 @@ fn own_keys(me: &Worker) -> Result<()> {
 }
 everywhere!(local, super::own_keys);
 
-/// What was inserted in one phase is found in the next one.
+/// Entries that were inserted in one phase are found in the next one.
 fn phases_follow_each_other(me: &Worker) -> Result<()> {
     for implementation in IMPLEMENTATIONS {
         let map = HashMap::<u64, u32>::builder().capacity(8).implementation(implementation).build(me)?;

@@ -447,7 +447,7 @@ struct Loss {
     in_batches: bool,
     /// All workers pop, and not only the first one.
     all_pop: bool,
-    /// What is promised when the other workers are done.
+    /// The promise when the other workers are done.
     last_pops: Promise,
 }
 

@@ -218,7 +218,7 @@ pub(crate) fn items_move_between_workers(me: &Worker) -> Result<()> {
 }
 everywhere!(moves, super::items_move_between_workers);
 
-/// What cannot be moved stays where it is.
+/// Items that cannot be moved stay where they are.
 fn a_refused_move_changes_nothing(me: &Worker) -> Result<()> {
     let remotes = Remotes::new(me)?;
     let source: Remote<Vec<u64>> = remotes.create(me, me.neighbor(1)).wait()?;

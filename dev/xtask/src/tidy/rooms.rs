@@ -21,7 +21,7 @@ const ROOMS: &str = "
     farside: error < runtime+invoke < memory < buffers < check < dist < extensions < global < kit rooms < job \
         < prelude tour __private
     farside-kit: room_error < notifications pipe section sync tasks < heap < prelude
-    farside-containers: agreement promise route < announced cost dist_iterator dist_vec exchange keep remote \
+    farside-containers: agreement promise route < announced cost dist_iterator dist_vec exchange keep phase remote \
         < array_sort collections counting_set query < array_batch map queue
     farside-connect: address frame kills lock peer segments table watched < allocated < path < patience < area \
         < greeting < error simulated < link < lent socket < door < dial remote < memory relay < bulk < attachments testing

@@ -1,6 +1,6 @@
 //! The algorithms of Brock et al., *RDMA vs. RPC for Implementing Distributed Data Structures*,
-//! Tables II and III, on puts, gets and atomics. The benches measure the containers of Farside
-//! beside them. A loss or a deadline leaves them unusable, and they do not grow.
+//! Tables II and III, on puts, gets and atomics. The benches compare the containers of Farside
+//! with them. A loss or a deadline leaves them unusable, and they do not grow.
 //!
 //! Where the paper leaves a gap, they differ: a full queue gives out no ticket, and a pop claims
 //! its item by a compare-and-swap, since a ticket cannot be given back.
@@ -207,7 +207,7 @@ impl<'w, V: Slot> Table<'w, V> {
                 from = READY;
             } else {
                 // Others read it, or write it.
-                turns.next(found)?;
+                turns.next()?;
             }
         }
     }
@@ -225,7 +225,7 @@ impl<'w, V: Slot> Table<'w, V> {
             match state {
                 READY => return Ok(Some(entry_of(&bytes))),
                 EMPTY => return Ok(None),
-                _ => turns.next(state)?,
+                _ => turns.next()?,
             }
         }
     }
@@ -370,11 +370,10 @@ impl<'w> Ring<'w> {
         let counter = self.counter(op, true)?;
         let mut turns = Turns::new(self.me, "waiting for earlier pushes or pops of a published queue");
         loop {
-            let found = counter.compare_swap(self.me, ticket, ticket + 1)?;
-            if found == ticket {
+            if counter.compare_swap(self.me, ticket, ticket + 1)? == ticket {
                 return Ok(());
             }
-            turns.next(found)?;
+            turns.next()?;
         }
     }
 
@@ -393,33 +392,27 @@ struct Turns<'w> {
     me: &'w Worker,
     doing: &'static str,
     attempts: u32,
-    seen: u64,
-    turn: Duration,
     end: farside::Deadline,
 }
 
 impl<'w> Turns<'w> {
     const ATTEMPTS_PER_TURN: u32 = 64;
-    /// The time that the attempts take in a simulation: more and more while nothing changes.
+    /// The time that a turn takes in a simulation.
     const TURN: Duration = Duration::from_nanos(500);
-    const TURN_MAX: Duration = Duration::from_millis(1);
 
     fn new(me: &'w Worker, doing: &'static str) -> Self {
-        let end = me.deadline_after(me.default_deadline());
-        Self { me, doing, attempts: 0, seen: 0, turn: Self::TURN, end }
+        Self { me, doing, attempts: 0, end: me.deadline_after(me.default_deadline()) }
     }
 
-    /// Waits a little. `found` is what the attempt met.
-    fn next(&mut self, found: u64) -> Result<()> {
+    /// Waits a little after a failed attempt.
+    fn next(&mut self) -> Result<()> {
         std::hint::spin_loop();
         self.attempts += 1;
         if !self.attempts.is_multiple_of(Self::ATTEMPTS_PER_TURN) {
             return Ok(());
         }
         std::thread::yield_now();
-        self.me.charge(self.turn);
-        self.turn = if found == self.seen { Self::TURN_MAX.min(2 * self.turn) } else { Self::TURN };
-        self.seen = found;
+        self.me.charge(Self::TURN);
         if self.end.has_passed(self.me) {
             let (doing, after) = (self.doing, self.me.default_deadline());
             return Err(Error::Deadline { doing, after, waiting_for: Vec::new() });

@@ -1,4 +1,5 @@
-//! What no program sees: slots that others take away, requests whose answers are late, and memory.
+//! Details that no program sees: slots that others take away, requests whose answers are late, and
+//! memory.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -113,7 +114,8 @@ fn a_slot_that_was_taken_late_is_given_back() {
     }
 }
 
-/// What this worker gave up neither takes nor frees the slot that it uses in the meantime.
+/// A request that this worker gave up neither takes nor frees the slot that it uses in the
+/// meantime.
 #[test]
 fn a_late_request_does_not_touch_a_later_entry() {
     with_map(1000, |me, m| {

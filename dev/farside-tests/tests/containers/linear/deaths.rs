@@ -19,7 +19,7 @@ use super::{Change, MapStep, QueueStep};
 use crate::keep::Folder;
 
 const PROCESSES: u32 = 4;
-/// What takes as long waits for the lost process. In virtual time.
+/// The virtual time after which a wait is one for the lost process.
 const DEADLINE: Duration = Duration::from_millis(200);
 
 /// Kills a process with its first operation in transit, then with its second, and so on, until it

@@ -19,7 +19,7 @@ use farside_testbed::depth;
 use super::histories::{CAPACITY, DYING, Entry, Record, assert_fit, change, empty, entry, number};
 use super::{Change, MapStep, QueueStep, Step};
 
-/// What takes as long never ends. In virtual time.
+/// The virtual time after which a wait never ends.
 const DEADLINE: Duration = Duration::from_millis(100);
 /// Longer than a barrier.
 const PAUSE: Duration = Duration::from_micros(1);
@@ -144,11 +144,11 @@ fn at_the_last(key: &[u8]) -> u64 {
 
 type Use = (Change, u64);
 
-/// What workers do with a map whose part has two slots.
+/// The operations of workers on a map whose part has two slots.
 struct MapCase<'c> {
     /// The keys that are there.
     before: &'c [u64],
-    /// What each actor does.
+    /// The operations of each actor.
     actors: &'c [&'c [Use]],
 }
 
@@ -287,12 +287,12 @@ fn a_part_grows_around_a_slot_of_the_lost() {
     map_deaths(1, &[0, 1], &[&[(Insert, 2)], &[(Insert, 0)]]);
 }
 
-/// What workers do with a queue.
+/// The operations of workers on a queue.
 struct QueueCase<'c> {
     implementation: Implementation,
     /// The number of items that are there.
     before: u64,
-    /// What each actor does: true for a push.
+    /// The operations of each actor: true for a push.
     actors: &'c [&'c [bool]],
     has_deaths: bool,
 }

@@ -157,7 +157,7 @@ fn a_panic_changes_nothing(me: &Worker) -> Result<()> {
 }
 everywhere!(panics, super::a_panic_changes_nothing);
 
-/// What survivors do while a process is killed that writes the same keys. Only keys of the lost
+/// The work of survivors while a process is killed that writes the same keys. Only keys of the lost
 /// process are lost.
 fn survive(me: &Worker, dying: ProcessId, implementation: Implementation) -> Result<()> {
     let map = HashMap::<u64, [u64; 3]>::builder().capacity(200).implementation(implementation).build(me)?;
@@ -227,7 +227,7 @@ fn a_lost_writer_blocks_no_one() {
     }
 }
 
-/// What one worker does with a key. Its number varies.
+/// The operation of one worker on a key. Its number varies.
 type Use = fn(&Map<'_, u64, u64>, u64, u64) -> Result<()>;
 
 /// One worker relies on a promise, and another one does at the same time what it excludes. Where
@@ -290,8 +290,8 @@ fn a_broken_promise_names_both_places() {
     }
 }
 
-/// What workers do by themselves under a local promise breaks none, and neither does what others do
-/// before and after it.
+/// Operations of workers on their own parts under a local promise break none, nor do those of
+/// others before and after it.
 #[test]
 fn a_kept_local_promise_is_not_reported() {
     for seed in 0..6 {

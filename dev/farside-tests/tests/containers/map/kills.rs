@@ -56,7 +56,7 @@ fn use_keys(me: &Worker, m: &Map<'_, u64, Long>, number: u64) -> Result<()> {
     Ok(())
 }
 
-/// What each process does. Survivors go on with all three maps after the losses.
+/// The work of each process. Survivors go on with all maps after the losses.
 fn work(me: &Worker) -> Result<()> {
     let maps = IMPLEMENTATIONS.into_iter().map(|by| HashMap::<u64, Long>::builder().implementation(by).build(me));
     let maps = maps.collect::<Result<Vec<_>>>()?;
@@ -69,7 +69,7 @@ fn work(me: &Worker) -> Result<()> {
         die_after(3 + 2 * which as u64, round.clone());
         for number in 0.. {
             round.store(number, Ordering::Relaxed);
-            use_keys(me, &maps[which].on(me), number)?;
+            use_keys(me, &maps[which % maps.len()].on(me), number)?;
         }
     }
     for victim in VICTIMS {

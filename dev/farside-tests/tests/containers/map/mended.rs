@@ -182,7 +182,7 @@ fn nested_questions_do_not_mix() {
     }
 }
 
-/// What survivors do while a process is killed, and after its last messages have arrived.
+/// The work of survivors while a process is killed, and after its last messages have arrived.
 fn outlive(me: &Worker, dying: ProcessId, implementation: Implementation) -> Result<()> {
     let map = HashMap::<u64, [u64; 3]>::builder().capacity(100).implementation(implementation).build(me)?;
     let m = map.on(me);

@@ -8,7 +8,7 @@ use farside_containers::map::{HashMap, WireMap};
 use super::value;
 use crate::keep::Folder;
 
-/// What a job has saved is in the map of a larger and of a smaller job, beside what was there.
+/// The entries that a job has saved are in the map of a larger and of a smaller job, with its own.
 #[test]
 fn a_map_comes_back() {
     let folder = Folder::new("map");

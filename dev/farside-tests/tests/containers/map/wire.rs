@@ -1,10 +1,12 @@
 //! Maps of strings and vectors, which live at their owners.
 
 use std::collections::HashMap as Oracle;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use farside::{Error, Result, Simulation, Worker};
-use farside_containers::DistIterator;
+use farside::wire::{Encoder, Reader, WireError};
+use farside::{Error, Result, Simulation, Wire, Worker, simulate};
 use farside_containers::map::{HashMap, Inserted, MapError, WireMap};
+use farside_containers::{DistIterator, Implementation};
 
 use super::faults::map_error;
 use super::{Random, times};
@@ -81,18 +83,21 @@ fn is_like_a_map(me: &Worker) -> Result<()> {
 }
 everywhere!(like_a_map, super::is_like_a_map);
 
-/// All workers change the same keys, and a function that panics changes nothing.
+/// All workers change the same keys. A function that panics leaves the value as it has made it.
 fn changes_add_up(me: &Worker) -> Result<()> {
     let map = WireMap::<String, Vec<u32>>::new(me)?;
     let m = map.on(me);
     for round in 0..4 {
         m.upsert(format!("key {}", round % 2), vec![me.id().number()], |all, mut new| all.append(&mut new))?;
     }
-    let changed = m.modify(&"key 0".into(), (), |all, ()| -> () {
-        all.clear();
-        panic!("none is left");
+    let own = format!("own {}", me.id());
+    m.insert(own.clone(), vec![1, 2])?;
+    let changed = m.modify(&own, (), |all, ()| -> () {
+        all.pop();
+        panic!("one is left");
     });
-    assert!(matches!(&changed, Err(Error::RemotePanic { message, .. }) if message == "none is left"), "{changed:?}");
+    assert!(matches!(&changed, Err(Error::RemotePanic { message, .. }) if message == "one is left"), "{changed:?}");
+    assert_eq!(m.get(&own)?, Some(vec![1]));
     me.barrier()?;
     let mut expected: Vec<_> = (0..me.worker_count()).flat_map(|worker| [worker; 2]).collect();
     expected.sort_unstable();
@@ -105,8 +110,8 @@ fn changes_add_up(me: &Worker) -> Result<()> {
 }
 everywhere!(changes, super::changes_add_up);
 
-/// Insertions and changes in batches come to all owners. A function that panics changes nothing,
-/// and all workers are told.
+/// Insertions and changes in batches come to all owners. If a function panics, all workers learn of
+/// it.
 fn batches_bring_all(me: &Worker) -> Result<()> {
     let map = WireMap::<String, Vec<u32>>::new(me)?;
     let m = map.on(me);
@@ -129,7 +134,7 @@ fn batches_bring_all(me: &Worker) -> Result<()> {
     me.barrier()?;
     let batch = m.batch()?;
     batch.upsert(keys[0].clone(), vec![], |all, _| {
-        all.clear();
+        all.push(7);
         panic!("as planned")
     })?;
     batch.upsert(keys[1].clone(), vec![own], |all, new| *all = new)?;
@@ -137,10 +142,155 @@ fn batches_bring_all(me: &Worker) -> Result<()> {
     let told = |count: u64, first: &str| count == u64::from(me.worker_count()) && first.contains("as planned");
     assert!(matches!(map_error(&finished), MapError::Batch { count, first } if told(*count, first)), "{finished:?}");
     let lengths = m.get_many(&keys[..2])?.into_iter().map(|found| found.map(|found| found.len()));
-    assert!(lengths.eq([Some(me.worker_count() as usize), Some(1)]));
+    assert!(lengths.eq([Some(2 * me.worker_count() as usize), Some(1)]));
     map.free(me)
 }
 everywhere!(batches, super::batches_bring_all);
+
+/// The builder's settings hold, all workers must pass the same, and phases have their operations.
+fn builds_and_has_phases(me: &Worker) -> Result<()> {
+    let at_the_first = WireMap::<String, u64>::builder().capacity(100).placement(|_| 0).build(me)?;
+    let m = at_the_first.on(me);
+    let phase = m.inserting()?;
+    phase.insert(format!("of {}", me.id()), 1)?;
+    phase.upsert("all".into(), 1, |count, by| *count += by)?;
+    phase.batch()?.upsert("batched".into(), 1, |count, by| *count += by)?;
+    phase.end()?;
+    let all = u64::from(me.worker_count());
+    let phase = m.finding()?;
+    assert_eq!(phase.get_many(&["batched".into(), "all".into(), "none".into()])?, [Some(all), Some(all), None]);
+    assert!(phase.contains_key(&format!("of {}", me.id()))?);
+    assert_eq!(phase.get(&"none".into())?, None);
+    phase.end()?;
+    assert!(me.is_first() || m.local()?.count() == 0);
+    at_the_first.free(me)?;
+    let unequal = WireMap::<String, u64>::builder().capacity(10 + me.id().index()).build(me);
+    if me.worker_count() > 1 {
+        assert!(matches!(map_error(&unequal), MapError::Unequal { .. }), "{unequal:?}");
+    }
+    let endless = WireMap::<String, u64>::builder().capacity(usize::MAX).build(me);
+    assert!(matches!(map_error(&endless), MapError::Capacity { .. }), "{endless:?}");
+    me.barrier()
+}
+everywhere!(builder, super::builds_and_has_phases);
+
+/// Values are changed where they are: an append costs no copy of what is there.
+#[test]
+fn changes_copy_no_value() {
+    static COPIES: AtomicU64 = AtomicU64::new(0);
+
+    #[derive(Wire)]
+    struct Growing(Vec<u64>);
+
+    impl Clone for Growing {
+        fn clone(&self) -> Self {
+            COPIES.fetch_add(1, Ordering::Relaxed);
+            Self(self.0.clone())
+        }
+    }
+
+    fn append(all: &mut Growing, mut new: Growing) {
+        all.0.append(&mut new.0);
+    }
+
+    simulate(2, 1, 1, |me| {
+        let map = WireMap::<String, Growing>::new(me)?;
+        let m = map.on(me);
+        let batch = m.batch()?;
+        for number in 0..100 {
+            m.upsert("key".into(), Growing(vec![number]), append)?;
+            m.modify(&"key".into(), Growing(vec![number]), append)?;
+            batch.upsert("key".into(), Growing(vec![number]), append)?;
+        }
+        batch.finish()?;
+        assert_eq!(COPIES.load(Ordering::Relaxed), 0);
+        me.barrier()?;
+        assert_eq!(m.get(&"key".into())?.map(|all| all.0.len()), Some(600));
+        me.barrier()
+    })
+    .unwrap();
+}
+
+/// The owner of a key is found once for an operation.
+#[test]
+fn operations_encode_their_key_once() {
+    static ENCODED: AtomicU64 = AtomicU64::new(0);
+
+    #[derive(Clone, PartialEq, Eq, Hash)]
+    struct Key(u64);
+
+    // SAFETY: (1) a number; (2, 4) both pass it on; (3) it has no destructor; (6) it is 8 bytes.
+    unsafe impl Wire for Key {
+        const PLAIN: bool = false;
+
+        fn wire_bytes(&self) -> usize {
+            self.0.wire_bytes()
+        }
+
+        unsafe fn write(self, out: *mut u8) {
+            // SAFETY: `out` has room for the number.
+            unsafe { self.0.write(out) };
+        }
+
+        unsafe fn read(input: &mut Reader<'_>) -> std::result::Result<Self, WireError> {
+            // SAFETY: any bytes are a number.
+            unsafe { u64::read(input) }.map(Self)
+        }
+
+        fn encode(&self, out: &mut Encoder) {
+            ENCODED.fetch_add(1, Ordering::Relaxed);
+            self.0.encode(out);
+        }
+    }
+
+    simulate(1, 1, 1, |me| {
+        let m = WireMap::<Key, u64>::new(me)?.on(me);
+        let took = |operation: &dyn Fn() -> Result<()>| {
+            let before = ENCODED.load(Ordering::Relaxed);
+            operation().map(|()| ENCODED.load(Ordering::Relaxed) - before)
+        };
+        assert_eq!(took(&|| m.insert(Key(1), 1).map(drop))?, 1);
+        assert_eq!(took(&|| m.upsert(Key(1), 1, |all, new| *all += new))?, 1);
+        assert_eq!(took(&|| m.get(&Key(1)).map(|found| assert_eq!(found, Some(2))))?, 1);
+        assert_eq!(took(&|| m.get_many(&[Key(1), Key(2)]).map(|found| assert_eq!(found, [Some(2), None])))?, 2);
+        let batch = m.batch()?;
+        assert_eq!(took(&|| batch.upsert(Key(1), 1, |all, new| *all += new))?, 1);
+        batch.finish()
+    })
+    .unwrap();
+}
+
+/// By calls, the owners of many keys are asked in batches, also where memory is mapped.
+#[test]
+fn many_keys_take_few_calls() {
+    const KEYS: u64 = 4000;
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    static IS_DONE: AtomicU64 = AtomicU64::new(0);
+    simulate(1, 2, 1, |me| {
+        let by_calls = HashMap::<u64, u64>::builder().implementation(Implementation::Call).build(me)?.on(me);
+        let of_words = WireMap::<u64, u64>::new(me)?.on(me);
+        me.share(0..KEYS as usize).map(|key| key as u64).try_for_each(|key| {
+            by_calls.insert(key, 2 * key)?;
+            of_words.insert(key, 2 * key).map(drop)
+        })?;
+        me.barrier()?;
+        let keys: Vec<_> = (0..KEYS).collect();
+        if me.is_first() {
+            let expected: Vec<_> = keys.iter().map(|key| Some(2 * key)).collect();
+            assert_eq!(by_calls.get_many(&keys)?, expected);
+            assert_eq!(of_words.get_many(&keys)?, expected);
+            IS_DONE.store(1, Ordering::Release);
+        } else {
+            while IS_DONE.load(Ordering::Acquire) == 0 {
+                CALLS.fetch_add(u64::from(me.progress()?), Ordering::Relaxed);
+            }
+            let calls = CALLS.load(Ordering::Relaxed);
+            assert!(calls < KEYS / 10, "{calls} calls for {KEYS} keys");
+        }
+        me.barrier()
+    })
+    .unwrap();
+}
 
 /// Keys of plain types belong to the same workers in both maps.
 #[test]
