@@ -132,7 +132,7 @@ fn deep(names: &[String], options: &TestOptions) -> Result<(), String> {
     if failed.is_empty() { Ok(()) } else { Err(format!("failed:\n  {}", failed.join("\n  "))) }
 }
 
-/// Checks that each deep test belongs to a group, and that each name in the lists of groups and beds
+/// Checks that each deep test has a group, and that each name in the lists of groups and beds
 /// selects a test: a test that moves to another module must not vanish from them.
 fn check_names(tests: &[Test], programs: &Programs) -> Result<(), String> {
     let mut stale = groups::stale_names(tests);

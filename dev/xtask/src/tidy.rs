@@ -86,7 +86,7 @@ const CRATES: [Crate; 26] = [
         code: 30,
         below: &["farside-kit", "farside-containers", "farside-viewer", "farside-kv", "farside-conformance"],
     },
-    Crate { folder: "dev/xtask", is_safe: true, code: 3_300, below: &["farside-testbed"] },
+    Crate { folder: "dev/xtask", is_safe: true, code: 3_400, below: &["farside-testbed"] },
 ];
 
 /// The memory model, whose rules have numbers.
