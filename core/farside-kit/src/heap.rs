@@ -89,8 +89,9 @@
 //!   each access compares it at the block. So a double free, and the use of a name that is stale,
 //!   damaged, taken back or of another heap, are errors on either side.
 //! - The initiator checks every entry of the peer's lists against its books before it believes any
-//! of them. - If either end dies, the other gets [`PeerLost`](farside::Error::PeerLost). The
-//! initiator's books stay correct, and the memory at a living peer is released.
+//!   of them.
+//! - If either end dies, the other gets [`PeerLost`](farside::Error::PeerLost). The initiator's
+//!   books stay correct, and the memory at a living peer is released.
 //!
 //! The README of this module describes the protocol.
 //!

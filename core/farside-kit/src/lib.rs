@@ -16,7 +16,7 @@
 //! # A heap and a pipe
 //!
 //! A worker that sends to one peer repeatedly need not ask it for memory each time. A
-//! [pipe](pipe) has slots in the reader's memory, which are reused in turn. A [remote
+//! [`pipe`] has slots in the reader's memory, which are reused in turn. A [remote
 //! heap](heap) has blocks there that are allocated here, and freed by the worker that used
 //! them there.
 //!

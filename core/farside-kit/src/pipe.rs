@@ -2,6 +2,7 @@
 //!
 //! ```no_run
 //! # use farside::prelude::*;
+//! # use farside_kit::prelude::*;
 //! # fn example(me: &Worker) -> farside::Result<()> {
 //! let (writer, reader) = (WorkerId::new(0), WorkerId::new(1));
 //! if me.id() == writer {

@@ -129,6 +129,7 @@ impl<'w, T: Wire> Sender<'w, T> {
     ///
     /// ```no_run
     /// # use farside::prelude::*;
+    /// # use farside_kit::prelude::*;
     /// # fn example(me: &Worker) -> farside::Result<()> {
     /// let mut numbers = me.pipe(me.neighbor(1)).sender::<u64>()?;
     /// numbers.send(42)?;
@@ -211,6 +212,7 @@ impl<'w, T: Wire> Receiver<'w, T> {
     ///
     /// ```no_run
     /// # use farside::prelude::*;
+    /// # use farside_kit::prelude::*;
     /// # fn example(me: &Worker) -> farside::Result<()> {
     /// let mut numbers = me.pipe(me.neighbor(1)).receiver::<u64>()?;
     /// let mut sum = 0;

@@ -10,6 +10,7 @@ use super::writer::{Delivery, PipeWriter};
 ///
 /// ```no_run
 /// # use farside::prelude::*;
+/// # use farside_kit::prelude::*;
 /// # fn example(me: &Worker) -> farside::Result<()> {
 /// let mut pipe = me.pipe(me.neighbor(1)).duplex()?;
 /// pipe.writer.write(b"to you")?;

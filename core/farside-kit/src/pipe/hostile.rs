@@ -44,8 +44,7 @@ impl Random {
             bytes = wire::encode(&number, bytes);
         }
         // A decoder that leaves bytes over refuses them, so every length is tried.
-        let found = (20..=bytes.len()).find_map(|end| wire::decode(Decoder::new(&bytes[..end]), 0).ok());
-        found
+        (20..=bytes.len()).find_map(|end| wire::decode(Decoder::new(&bytes[..end]), 0).ok())
     }
 }
 

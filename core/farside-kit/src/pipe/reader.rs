@@ -354,6 +354,7 @@ impl PipeReader<'_> {
     ///
     /// ```no_run
     /// # use farside::prelude::*;
+    /// # use farside_kit::prelude::*;
     /// # fn example(me: &Worker) -> farside::Result<()> {
     /// let mut pipe = me.pipe(me.neighbor(1)).reader()?;
     /// let first = pipe.recv()?.to_vec();

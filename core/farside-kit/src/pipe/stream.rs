@@ -22,6 +22,7 @@ use super::writer::PipeWriter;
 /// ```no_run
 /// # use std::io::Write;
 /// # use farside::prelude::*;
+/// # use farside_kit::prelude::*;
 /// # fn example(me: &Worker) -> std::io::Result<()> {
 /// let mut out = me.pipe(me.neighbor(1)).byte_writer()?;
 /// writeln!(out, "hello from {}", me.id())?;
@@ -59,6 +60,7 @@ impl<'w> ByteWriter<'w> {
     /// ```no_run
     /// use std::io::Write;
     /// # use farside::prelude::*;
+    /// # use farside_kit::prelude::*;
     /// # fn example(me: &Worker) -> std::io::Result<()> {
     /// let mut out = me.pipe(me.neighbor(1)).byte_writer()?;
     /// write!(out, "all of it, or an error")?;

@@ -488,6 +488,7 @@ impl PipeWriter<'_> {
     ///
     /// ```no_run
     /// # use farside::prelude::*;
+    /// # use farside_kit::prelude::*;
     /// use farside_kit::pipe::Delivery;
     ///
     /// # fn example(me: &Worker) -> farside::Result<()> {

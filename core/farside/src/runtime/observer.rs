@@ -326,7 +326,7 @@ impl Watched {
 }
 
 /// Ends the accesses of the calling thread if it is a worker thread. Used between threads of one
-/// process in code that does not know the process; other code uses [`Process::end_accesses`].
+/// process in code that does not know the process; other code uses `Process::end_accesses`.
 #[inline]
 pub fn end_accesses_here() {
     HERE.with_borrow(|here| {

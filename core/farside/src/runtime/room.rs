@@ -87,7 +87,7 @@ pub trait Room: Debug + Send + Sync + Sized + 'static {
 
     /// Does the room's share of the service thread's work, without waiting.
     ///
-    /// Workers call it as well: those that wait, and, while the room [is busy](Rooms::set_busy),
+    /// Workers call it as well: those that wait, and, while the room is busy (`Rooms::set_busy`),
     /// those that make progress.
     fn serve(&self, _process: &Arc<Process>) -> Served {
         Served::NOTHING
