@@ -193,6 +193,44 @@ pub(crate) fn run_all(options: &BedOptions) -> Result<(), String> {
     Ok(())
 }
 
+/// A test, or a module of tests, that a bed runs by its name.
+pub(crate) struct NamedTests {
+    pub(crate) package: &'static str,
+    pub(crate) target: &'static str,
+    /// The name of a test, or the beginning of the names of several.
+    pub(crate) name: &'static str,
+    /// True if the name is that of one test.
+    is_whole: bool,
+}
+
+impl NamedTests {
+    /// One test.
+    const fn one(package: &'static str, target: &'static str, name: &'static str) -> Self {
+        Self { package, target, name, is_whole: true }
+    }
+
+    /// All tests whose names begin so.
+    const fn all(package: &'static str, target: &'static str, name: &'static str) -> Self {
+        Self { package, target, name, is_whole: false }
+    }
+
+    /// Returns whether the name selects a test, also one that other tests start.
+    pub(crate) fn select_any(&self, programs: &Programs) -> Result<bool, String> {
+        let names = tests_of(&programs.test(self.package, self.target)?.executable, self.name)?;
+        Ok(names.iter().any(|name| !self.is_whole || name == self.name))
+    }
+}
+
+/// Returns all tests that beds run by their names.
+pub(crate) fn named_tests() -> Vec<NamedTests> {
+    let fabric = NamedTests::all(fabric_test::PACKAGE, "all", fabric_test::MODULE);
+    let mut named = vec![fabric];
+    named.extend(job_test::named_tests());
+    named.extend(launchers::named_tests());
+    named.extend(rdma_vm::named_tests());
+    named
+}
+
 /// Returns what a failed bed printed of its failed tests, or else the end of its output. The output
 /// of the beds after it may be long.
 fn why(printed: &str) -> String {

@@ -168,6 +168,18 @@ impl Group {
     }
 }
 
+/// Returns the names in the lists of this module that select no test.
+pub(crate) fn stale_names(tests: &[Test]) -> Vec<String> {
+    let modules = OVER_LIBFABRIC.iter().filter(|module| {
+        let name = format!("{module}::");
+        !tests.iter().any(|test| is_over_libfabric(test) && test.name.starts_with(&name))
+    });
+    let begins = ON_TWO_MACHINES
+        .iter()
+        .filter(|begin| !tests.iter().any(|test| is_on_two_machines(test) && without_tier(test).starts_with(**begin)));
+    modules.chain(begins).map(|name| (*name).to_owned()).collect()
+}
+
 /// Returns whether this is a deep test that shares one machine with others.
 fn is_ordinary(test: &Test) -> bool {
     test.is_deep() && !test.is_timing() && !is_large(test) && !needs_surroundings(test)
@@ -267,13 +279,18 @@ const ON_TWO_MACHINES: [&str; 23] = [
 
 /// Tests with processes that share memory with some peers, and reach the others over libfabric.
 fn is_on_two_machines(test: &Test) -> bool {
-    let name = test.name.replace("deep::", "");
+    let name = without_tier(test);
     let is_program = ["farside-tests", "farside-mcts"].contains(&test.program.package.as_str())
         && ["all", "containers"].contains(&test.program.target.as_str());
     is_program
         && ON_TWO_MACHINES.iter().any(|begin| name.starts_with(begin))
         && !test.name.contains("simulated")
         && !test.is_timing()
+}
+
+/// Returns the name of a test as if its tier were not a part of it.
+fn without_tier(test: &Test) -> String {
+    test.name.replace("deep::", "")
 }
 
 /// Checks the protocols on shared words in all their interleavings.

@@ -62,6 +62,7 @@ fn fast(options: &TestOptions) -> Result<(), String> {
     let programs = Programs::build()?;
     let built = begun.elapsed();
     let mut tests = runner::list(&programs.tests())?;
+    check_names(&tests, &programs)?;
     tests.retain(|test| !test.is_deep() && options.only.as_ref().is_none_or(|part| test.name.contains(part)));
     if tests.is_empty() {
         return Err("no test of the fast tier has such a name; `--deep` runs the others".to_owned());
@@ -92,7 +93,7 @@ fn deep(names: &[String], options: &TestOptions) -> Result<(), String> {
     beds::setup::prepare(&needed)?;
     let programs = Programs::build()?;
     let tests = runner::list(&programs.tests())?;
-    homeless(&tests)?;
+    check_names(&tests, &programs)?;
     let mut failed = Vec::new();
     for group in groups {
         if options.resume && results.has_passed(group.name) {
@@ -131,8 +132,19 @@ fn deep(names: &[String], options: &TestOptions) -> Result<(), String> {
     if failed.is_empty() { Ok(()) } else { Err(format!("failed:\n  {}", failed.join("\n  "))) }
 }
 
-/// Checks that each deep test belongs to a group.
-fn homeless(tests: &[Test]) -> Result<(), String> {
+/// Checks that each deep test belongs to a group, and that each name in the lists of groups and beds
+/// selects a test: a test that moves to another module must not vanish from them.
+fn check_names(tests: &[Test], programs: &Programs) -> Result<(), String> {
+    let mut stale = groups::stale_names(tests);
+    for named in beds::named_tests() {
+        if !named.select_any(programs)? {
+            stale.push(format!("{} {} {}", named.package, named.target, named.name));
+        }
+    }
+    if !stale.is_empty() {
+        let names = stale.join(", ");
+        return Err(format!("names of no test (see dev/xtask/src/groups.rs and beds): {names}"));
+    }
     let has_none = |test: &&Test| test.is_deep() && !GROUPS.iter().any(|group| group.has(test));
     let homeless: Vec<_> = tests.iter().filter(has_none).map(|test| test.name.as_str()).collect();
     if homeless.is_empty() {

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use super::tests_of;
+use super::{NamedTests, tests_of};
 use crate::programs::Programs;
 
 /// The variable with the path of the command `farside`, for the first process of a cell.
@@ -47,6 +47,15 @@ const SUITES: [(&str, &str); 10] = [
 
 /// A test that requires two machines with two processes each.
 pub(crate) const ON_TWO_MACHINES: &str = "identity::on_two_machines";
+
+/// Returns the tests that run as ranks.
+pub(crate) fn named_tests() -> impl Iterator<Item = NamedTests> {
+    let suites = SUITES.into_iter().map(|(variable, name)| {
+        let package = if variable == SEARCH_PROGRAM { SEARCH_PACKAGE } else { PACKAGE };
+        NamedTests::all(package, "all", name)
+    });
+    suites.chain([NamedTests::one(INSPECT_PACKAGE, "all", LOOK)])
+}
 
 /// Returns the variables that tell a cell the paths of the programs.
 pub(crate) fn for_cell(programs: &Programs) -> Result<[(&'static str, OsString); 4], String> {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use farside_testbed::{Echo, Running, ended_with_us};
 
 use super::slurm::Slurm;
-use super::{Bed, BedOptions, cell, fabric_test, is_one_search, job_test, setup, tests_of};
+use super::{Bed, BedOptions, NamedTests, cell, fabric_test, is_one_search, job_test, setup, tests_of};
 use crate::programs::Programs;
 
 /// The default time limit of a run.
@@ -52,6 +52,11 @@ enum Proof {
     Test,
     /// Two ranks that have gone on after the other two were killed.
     Survivors,
+}
+
+/// Returns the tests that this bed alone runs by their names.
+pub(crate) fn named_tests() -> [NamedTests; 1] {
+    [NamedTests::one(job_test::PACKAGE, "all", SURVIVORS)]
 }
 
 /// Runs the given program, or the checks of this bed, under each launcher that is not left out.

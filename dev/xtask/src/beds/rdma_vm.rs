@@ -14,7 +14,7 @@ use farside_testbed::{Echo, Running, ended_with_us};
 
 use super::cpio::Archive;
 use super::vm_pieces::{self, Pieces};
-use super::{Bed, BedOptions, fabric_test, is_one_search, job_test, quoted, setup, target_dir};
+use super::{Bed, BedOptions, NamedTests, fabric_test, is_one_search, job_test, quoted, setup, target_dir};
 use crate::programs::Programs;
 
 /// The default time limit of a run.
@@ -107,6 +107,15 @@ const ON_TWO_MACHINES: [&str; 2] = [job_test::ON_TWO_MACHINES, "calls::a_reply_m
 
 /// Tests of bulk data by RDMA between separate programs.
 const RPC_BY_RDMA: &str = "rdma::";
+
+/// Returns the tests that this bed alone runs by their names.
+pub(crate) fn named_tests() -> impl Iterator<Item = NamedTests> {
+    let of_jobs = OVER_VERBS.into_iter().chain(ON_TWO_MACHINES);
+    let of_jobs = of_jobs.map(|name| NamedTests::one(job_test::PACKAGE, "all", name));
+    let of_containers =
+        CONTAINERS_OVER_VERBS.into_iter().map(|name| NamedTests::one(job_test::PACKAGE, "containers", name));
+    of_jobs.chain(of_containers).chain([NamedTests::all("farside-rpc", "all", RPC_BY_RDMA)])
+}
 
 /// Returns the script of the checks: a search by two processes, every check of the transport, tests
 /// of jobs, and tests of bulk data between programs. The search and the jobs need no settings,
