@@ -67,7 +67,7 @@ struct State<'w> {
 /// The queue of Farside, or the published one.
 enum AnyQueue<'w> {
     Farside(Queue<u64>, Ends<'w, u64>),
-    Published(Ring<'w>),
+    Published(Box<Ring<'w>>),
 }
 
 impl AnyQueue<'_> {
@@ -117,7 +117,7 @@ impl Operation for QueueOperation {
                 let queue = Queue::with_implementation(me, ProcessId::new(0), capacity, by)?;
                 AnyQueue::Farside(queue, queue.on(me))
             }
-            _ => AnyQueue::Published(Ring::new(me, capacity)?),
+            _ => AnyQueue::Published(Box::new(Ring::new(me, capacity)?)),
         };
         let items = if self.op == Op::Pop { (0..count * u64::from(me.worker_count())).collect() } else { Vec::new() };
         Ok(State { queue, items, phase: Phase::None })

@@ -21,11 +21,17 @@ pub(super) type Answer<V> = Option<Option<V>>;
 /// The function that changes a value which is there.
 pub(super) type Change<V> = Function<V, V, ()>;
 
+/// A value for a key, or a change of the value that is there.
+pub(super) type Changed<K, V> = (K, V, Change<V>);
+
+/// A worker, the ways to the owners of keys, and the refusals and answers that came back.
+pub(super) type Desk<'m, K, V> = (&'m Worker, Channels<K, V>, &'m Ledger<V>);
+
 /// The ways to the owners of keys.
 #[derive(Wire)]
 pub struct Channels<K: 'static, V: 'static> {
     inserts: Exchange<(K, V)>,
-    changes: Exchange<(K, V, Change<V>)>,
+    changes: Exchange<Changed<K, V>>,
     /// The questions of `get_many`, with the number of the round.
     questions: Query<(u32, K), (u32, Answer<V>)>,
 }
@@ -70,7 +76,7 @@ impl<K: Wire, V: Wire> Channels<K, V> {
         me: &Worker,
         parts: PerWorker<P>,
         insert: impl Fn(&Worker, Items<'_, (K, V)>) + 'static,
-        change: impl Fn(&Worker, (K, V, Change<V>)) + 'static,
+        change: impl Fn(&Worker, Changed<K, V>) + 'static,
         find: impl Fn(&Worker, &K) -> Answer<V> + 'static,
     ) -> Result<Self> {
         let inserts = Exchange::new(me, insert)?;
@@ -120,7 +126,7 @@ pub trait Batched {
     type Value: Wire;
 
     /// Returns this worker, the ways to the owners of keys, and what came back from there.
-    fn desk(&self) -> (&Worker, Channels<Self::Key, Self::Value>, &Ledger<Self::Value>);
+    fn desk(&self) -> Desk<'_, Self::Key, Self::Value>;
 
     /// Passes an operation of a batch on to the owner of its key, if the promise permits it.
     ///
@@ -179,7 +185,7 @@ pub trait Batched {
 pub struct Batch<'m, M: Batched> {
     map: &'m M,
     inserts: Sender<'m, (M::Key, M::Value)>,
-    changes: Sender<'m, (M::Key, M::Value, Change<M::Value>)>,
+    changes: Sender<'m, Changed<M::Key, M::Value>>,
 }
 
 impl<'m, M: Batched> Batch<'m, M> {

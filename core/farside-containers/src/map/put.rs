@@ -3,7 +3,7 @@
 use farside::{Result, Worker, WorkerId};
 
 use super::MapError;
-use super::batch::{AHEAD, Answer, Batch, Batched, Change, Channels, Ledger, get_many};
+use super::batch::{AHEAD, Answer, Batch, Batched, Change, Channels, Desk, get_many};
 use super::core::{Core, Effort, For, Kind, Level, Stop, Wait, lacks_memory};
 use super::operations::{Get, Insert, Map, Operation, Upsert, caught};
 use super::slot::{Part, Slot, Spot};
@@ -56,7 +56,7 @@ impl<K: Slot, V: Slot> Batched for Map<'_, K, V> {
     type Key = K;
     type Value = V;
 
-    fn desk(&self) -> (&Worker, Channels<K, V>, &Ledger<V>) {
+    fn desk(&self) -> Desk<'_, K, V> {
         (self.core.me, self.map.channels, &self.core.state.ledger)
     }
 

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use farside::{Error, Function, Losses, PerWorker, Result, Wire, Worker, WorkerId, wire};
 
-use super::batch::{Answer, Batch, Batched, Change, Channels, Ledger, finish, get_many};
+use super::batch::{Answer, Batch, Batched, Change, Channels, Desk, Ledger, finish, get_many};
 use super::operations::{Inserted, caught, count_all, for_all};
 use super::slot::Spot;
 use super::{Builder, MapError, Settings};
@@ -501,7 +501,7 @@ impl<K: Wire + Eq + Hash + Clone, V: Wire + Clone> Batched for CallMap<'_, K, V>
     type Key = K;
     type Value = V;
 
-    fn desk(&self) -> (&Worker, Channels<K, V>, &Ledger<V>) {
+    fn desk(&self) -> Desk<'_, K, V> {
         (self.me, self.map.channels, &self.part.ledger)
     }
 
