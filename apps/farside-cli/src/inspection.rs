@@ -41,12 +41,15 @@ pub trait Inspection: Sync {
     ) -> Result<ShownSearch<'w>, JobError>;
 }
 
+/// Shows a report of a search.
+pub type ShowReport = Box<dyn Fn(&Report<Cell>) + Send>;
+
 /// A search that readers see until this is dropped.
 pub struct ShownSearch<'w> {
     /// The search, whose exploration readers may change.
     pub search: Search<Hex, OnJob<'w>>,
     /// Shows a report of the search. Worker 0 calls it.
-    pub report: Box<dyn Fn(&Report<Cell>) + Send>,
+    pub report: ShowReport,
     /// Ends the showing when it is dropped.
     pub guard: Box<dyn Any>,
 }

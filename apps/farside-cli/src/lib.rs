@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 pub use error::CliError;
-pub use inspection::{Inspection, NotShown, ShownSearch};
+pub use inspection::{Inspection, NotShown, ShowReport, ShownSearch};
 
 /// Use the memory and the functions of other processes as if they were your own.
 #[derive(Debug, Parser)]
