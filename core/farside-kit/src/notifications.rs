@@ -138,7 +138,7 @@ impl Notifications {
     /// Notifies: a worker that finds the notification sees what this worker has put before.
     ///
     /// # Errors
-    /// [`GlobalError::Notification`] if the number does not exist, or the value is 0;
+    /// [`NotificationError`] if the number does not exist, or the value is 0;
     /// [`GlobalError::Address`] for stale or read-only memory; [`Error::PeerLost`] if its owner is
     /// lost; [`Error::Deadline`] or [`Error::Fabric`] if it does not answer in time, or the
     /// transport fails; [`Error::InHandler`] if a handler would have to wait for it.
@@ -174,7 +174,7 @@ impl Notifications {
     /// Like [`wait_some`](Self::wait_some), for at most `time`.
     ///
     /// # Errors
-    /// [`GlobalError::Notification`] if a number does not exist, none was named, or they are
+    /// [`NotificationError`] if a number does not exist, none was named, or they are
     /// another process's; [`GlobalError::Address`] if their memory is stale; [`Error::Deadline`];
     /// [`Error::InHandler`] in a handler.
     #[track_caller]
@@ -186,7 +186,7 @@ impl Notifications {
     /// Returns the lowest of these numbers of which there is a notification, if any.
     ///
     /// # Errors
-    /// [`GlobalError::Notification`] if a number does not exist, none was named, or they are
+    /// [`NotificationError`] if a number does not exist, none was named, or they are
     /// another process's; [`GlobalError::Address`] if their memory is stale; [`Error::Fabric`] if
     /// the transport fails.
     pub fn test(&self, me: &Worker, numbers: Range<u32>) -> Result<Option<u32>> {
@@ -209,7 +209,7 @@ impl Notifications {
     /// takes it. Returns its number and its value.
     ///
     /// # Errors
-    /// [`GlobalError::Notification`] if a number does not exist, none was named, or they are
+    /// [`NotificationError`] if a number does not exist, none was named, or they are
     /// another process's; [`GlobalError::Address`] if their memory is stale; [`Error::Deadline`];
     /// [`Error::InHandler`] in a handler.
     #[track_caller]
@@ -220,7 +220,7 @@ impl Notifications {
     /// Like [`take_any`](Self::take_any), for at most `time`.
     ///
     /// # Errors
-    /// [`GlobalError::Notification`] if a number does not exist, none was named, or they are
+    /// [`NotificationError`] if a number does not exist, none was named, or they are
     /// another process's; [`GlobalError::Address`] if their memory is stale; [`Error::Deadline`];
     /// [`Error::InHandler`] in a handler.
     #[track_caller]
@@ -241,7 +241,7 @@ impl Notifications {
     /// there are.
     ///
     /// # Errors
-    /// [`GlobalError::Notification`] if a number does not exist, none was named, or they are
+    /// [`NotificationError`] if a number does not exist, none was named, or they are
     /// another process's; [`GlobalError::Address`] if their memory is stale; [`Error::Deadline`];
     /// [`Error::InHandler`] in a handler.
     #[track_caller]
@@ -252,7 +252,7 @@ impl Notifications {
     /// Like [`take_some`](Self::take_some), for at most `time`.
     ///
     /// # Errors
-    /// [`GlobalError::Notification`] if a number does not exist, none was named, or they are
+    /// [`NotificationError`] if a number does not exist, none was named, or they are
     /// another process's; [`GlobalError::Address`] if their memory is stale; [`Error::Deadline`];
     /// [`Error::InHandler`] in a handler.
     #[track_caller]
@@ -278,7 +278,7 @@ impl Notifications {
     /// not see those, and may take a newer notification of a number before the older one is back.
     ///
     /// # Errors
-    /// [`GlobalError::Notification`] if a number does not exist, none was named, or they are
+    /// [`NotificationError`] if a number does not exist, none was named, or they are
     /// another process's; [`GlobalError::Address`] if their memory is stale; [`Error::Deadline`];
     /// [`Error::InHandler`] in a handler. The notifications are left then.
     #[track_caller]
@@ -289,7 +289,7 @@ impl Notifications {
     /// Like [`take_all`](Self::take_all), for at most `time`.
     ///
     /// # Errors
-    /// [`GlobalError::Notification`] if a number does not exist, none was named, or they are
+    /// [`NotificationError`] if a number does not exist, none was named, or they are
     /// another process's; [`GlobalError::Address`] if their memory is stale; [`Error::Deadline`];
     /// [`Error::InHandler`] in a handler. The notifications are left then.
     #[track_caller]

@@ -197,7 +197,7 @@ impl Section {
     /// extents. The array is stored row by row.
     ///
     /// # Errors
-    /// [`GlobalError::Section`](farside::global::GlobalError::Section) with `TooLarge`,
+    /// [`SectionError`] with `TooLarge`,
     /// `TooManyDimensions`, `DimensionsDiffer` or `OutsideOfArray`.
     pub fn subarray(shape: &[usize], start: &[usize], extents: &[usize]) -> Result<Self> {
         check_dimensions(shape.len(), start.len())?;
@@ -210,7 +210,7 @@ impl Section {
     /// dimension. The array is stored row by row.
     ///
     /// # Errors
-    /// [`GlobalError::Section`](farside::global::GlobalError::Section) with `TooLarge`,
+    /// [`SectionError`] with `TooLarge`,
     /// `TooManyDimensions`, `DimensionsDiffer` or `OutsideOfArray`.
     pub fn hyperslab(shape: &[usize], dimensions: &[Hyperslab]) -> Result<Self> {
         check_dimensions(shape.len(), dimensions.len())?;

@@ -99,9 +99,10 @@ impl<'h> Block<'h> {
     ///
     /// # Errors
     /// [`Error::PeerLost`] if the peer is lost; [`Error::Fabric`] if its process does not answer in
-    /// time, or the transport fails; [`MemoryError::Released`] if the heap's memory was released;
-    /// [`Error::InHandler`] in a handler, if the memory is not mapped. After an error of the fabric
-    /// the bytes may still arrive, so the block's place is never used again.
+    /// time, or the transport fails;
+    /// [`MemoryError::Released`](farside::memory::MemoryError::Released) if the heap's memory was
+    /// released; [`Error::InHandler`] in a handler, if the memory is not mapped. After an error of
+    /// the fabric the bytes may still arrive, so the block's place is never used again.
     pub fn put(&mut self) -> Result<()> {
         if self.header.is_some() {
             return self.put_part(0, self.bytes);
@@ -127,9 +128,9 @@ impl<'h> Block<'h> {
     /// # Errors
     /// [`HeapError::OutOfRange`] beyond the block. [`Error::PeerLost`] if the peer is lost;
     /// [`Error::Fabric`] if its process does not answer in time, or the transport fails;
-    /// [`MemoryError::Released`] if the heap's memory was released; [`Error::InHandler`] in a
-    /// handler, if the memory is not mapped. After an error of the fabric the bytes may still
-    /// arrive, so the block's place is never used again.
+    /// [`MemoryError::Released`](farside::memory::MemoryError::Released) if the heap's memory was
+    /// released; [`Error::InHandler`] in a handler, if the memory is not mapped. After an error of
+    /// the fabric the bytes may still arrive, so the block's place is never used again.
     #[track_caller]
     pub fn put_part(&mut self, offset: u64, bytes: u64) -> Result<()> {
         self.check_inside(offset, bytes)?;
@@ -143,9 +144,10 @@ impl<'h> Block<'h> {
     ///
     /// # Errors
     /// [`Error::PeerLost`] if the peer is lost; [`Error::Fabric`] if its process does not answer in
-    /// time, or the transport fails; [`MemoryError::Released`] if the heap's memory was released;
-    /// [`Error::InHandler`] in a handler, if the memory is not mapped. The local view is then
-    /// unspecified.
+    /// time, or the transport fails;
+    /// [`MemoryError::Released`](farside::memory::MemoryError::Released) if the heap's memory was
+    /// released; [`Error::InHandler`] in a handler, if the memory is not mapped. The local view is
+    /// then unspecified.
     #[track_caller]
     pub fn get(&mut self) -> Result<()> {
         self.get_part(0, self.bytes)
@@ -156,8 +158,9 @@ impl<'h> Block<'h> {
     /// # Errors
     /// [`HeapError::OutOfRange`] beyond the block. [`Error::PeerLost`] if the peer is lost;
     /// [`Error::Fabric`] if its process does not answer in time, or the transport fails;
-    /// [`MemoryError::Released`] if the heap's memory was released; [`Error::InHandler`] in a
-    /// handler, if the memory is not mapped. The local view is then unspecified.
+    /// [`MemoryError::Released`](farside::memory::MemoryError::Released) if the heap's memory was
+    /// released; [`Error::InHandler`] in a handler, if the memory is not mapped. The local view is
+    /// then unspecified.
     #[track_caller]
     pub fn get_part(&mut self, offset: u64, bytes: u64) -> Result<()> {
         self.check_inside(offset, bytes)?;
@@ -174,9 +177,10 @@ impl<'h> Block<'h> {
     ///
     /// # Errors
     /// [`Error::PeerLost`] if the peer is lost; [`Error::Fabric`] if its process does not answer in
-    /// time, or the transport fails; [`MemoryError::Released`] if the heap's memory was released;
-    /// [`Error::InHandler`] in a handler, if the memory is not mapped. After an error of the fabric
-    /// the bytes may still arrive, so the block's place is never used again.
+    /// time, or the transport fails;
+    /// [`MemoryError::Released`](farside::memory::MemoryError::Released) if the heap's memory was
+    /// released; [`Error::InHandler`] in a handler, if the memory is not mapped. After an error of
+    /// the fabric the bytes may still arrive, so the block's place is never used again.
     pub fn lend(&mut self) -> Result<RemoteBlock> {
         self.set_header(StampKind::Lent)?;
         Ok(self.name())
@@ -189,8 +193,9 @@ impl<'h> Block<'h> {
     /// # Errors
     /// With the block: [`HeapError::SetAside`] after a put that met its deadline.
     /// [`Error::PeerLost`] if the peer is lost; [`Error::Fabric`] if its process does not answer in
-    /// time, or the transport fails; [`MemoryError::Released`] if the heap's memory was released;
-    /// [`Error::InHandler`] in a handler, if the memory is not mapped.
+    /// time, or the transport fails;
+    /// [`MemoryError::Released`](farside::memory::MemoryError::Released) if the heap's memory was
+    /// released; [`Error::InHandler`] in a handler, if the memory is not mapped.
     pub fn hand_over(mut self) -> Result<RemoteBlock, NotHandedOver<'h>> {
         let (serial, offset) = (self.serial, u64::from(self.start) * UNIT_BYTES);
         // A late write would hit the next block at this place.
@@ -320,8 +325,8 @@ impl RemoteBlock {
     /// accesses do not check whether the place still holds this block; only opening the name does.
     ///
     /// # Errors
-    /// [`MemoryError::NoAddress`](farside::memory::MemoryError::NoAddress) if the owner has too many
-    /// regions; [`HeapError::Stale`] for a damaged name.
+    /// [`MemoryError::NoAddress`](farside::memory::MemoryError::NoAddress) if the owner has too
+    /// many regions; [`HeapError::Stale`] for a damaged name.
     pub fn address(&self) -> Result<GlobalAddress> {
         let Self { heap, start, serial, .. } = *self;
         let stale = HeapError::Stale { serial, offset: u64::from(start) * UNIT_BYTES };
@@ -338,7 +343,7 @@ impl RemoteBlock {
     /// [`HeapError::Freed`], [`HeapError::Stale`]; [`HeapError::OtherHeap`] in another process than
     /// the peer's, [`HeapError::OtherWorker`] on another worker than the peer;
     /// [`HeapError::Closed`]; [`HeapError::CorruptHeap`];
-    /// [`MemoryError::Released`](farside::memory::MemoryError::Released) if the heap is gone;
+    /// [`MemoryError::Released`](farside::memory::MemoryError::Released)(farside::memory::MemoryError::Released) if the heap is gone;
     /// [`Error::PeerLost`] if its initiator is lost.
     pub fn open(self, me: &Worker) -> Result<OwnedBlock<'_>> {
         OwnedBlock::open(me, self)

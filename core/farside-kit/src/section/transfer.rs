@@ -56,7 +56,7 @@ pub trait MoveSections<T: Pod> {
     /// *Cost*: that of [`put_section`](Self::put_section).
     ///
     /// # Errors
-    /// [`GlobalError::Section`](farside::global::GlobalError::Section) if the sections differ in
+    /// [`SectionError`](super::SectionError) if the sections differ in
     /// their number of values, if either leaves its memory, or if `to` names a value twice;
     /// [`GlobalError::Address`](farside::global::GlobalError::Address) for a null, stale or
     /// misaligned address, or one out of range; [`Error::PeerLost`](farside::Error::PeerLost) if the
@@ -74,7 +74,7 @@ pub trait MoveSections<T: Pod> {
     /// share memory.
     ///
     /// # Errors
-    /// [`GlobalError::Section`](farside::global::GlobalError::Section) if the sections differ in
+    /// [`SectionError`](super::SectionError) if the sections differ in
     /// their number of values, if either leaves its memory, or if `to` names a value twice;
     /// [`GlobalError::Address`](farside::global::GlobalError::Address) for a null, stale, misaligned
     /// or read-only address, or one out of range; [`Error::PeerLost`](farside::Error::PeerLost) if an
