@@ -60,6 +60,10 @@ pub trait Upper: Send + Sync {
 
     /// The link has ended: nothing more arrives.
     fn ended(&self, end: &LinkEnd);
+
+    /// Frames wait to be sent, and perhaps no thread of this side waits for the peer. A loop that
+    /// receives sends them, too.
+    fn has_backlog(&self, _link: &Arc<Link>) {}
 }
 
 /// One connection.
@@ -218,6 +222,15 @@ impl Link {
             self.poke_leader();
         }
         Ok(())
+    }
+
+    /// Sends the frame that ends something. Afterwards perhaps no thread of this side waits for the
+    /// peer, so the layer above has it sent when it cannot be sent at once.
+    pub fn send_last(self: &Arc<Self>, head: Head) {
+        // A peer that is gone needs no word.
+        if self.send(head, &[]).is_ok() && self.path.backlog_bytes() > 0 {
+            self.upper.has_backlog(self);
+        }
     }
 
     /// Receives frames and handles them. Returns their number.
@@ -555,10 +568,10 @@ impl Drop for Link {
 }
 
 impl Sharer for Link {
-    fn forget(&self, number: u64) {
+    fn forget(self: Arc<Self>, number: u64) {
         lock(&self.shares).forget(number);
         // A link that has ended has unmapped it.
-        let _ = self.send(Head::new(Kind::Forget, number), &[]);
+        self.send_last(Head::new(Kind::Forget, number));
     }
 }
 
