@@ -325,12 +325,8 @@ impl Link {
             Kind::Ack => self.operation_ended(head.id, head.status),
             Kind::Release => self.released(head.id),
             Kind::Forget => {
-                if let Some(direct) = self.path.direct() {
-                    direct.forget(head.id);
-                }
-                if let Some(rdma) = self.path.rdma() {
-                    rdma.forget(head.id);
-                }
+                self.path.direct().into_iter().for_each(|direct| direct.forget(head.id));
+                self.path.rdma().into_iter().for_each(|rdma| rdma.forget(head.id));
             }
             Kind::Share => {
                 let share = decode(body)?;
@@ -339,11 +335,7 @@ impl Link {
                     rdma.learn(link, head.id, &share);
                 }
             }
-            Kind::Forgotten => {
-                if let Some(rdma) = self.path.rdma() {
-                    rdma.forgotten(head.id);
-                }
-            }
+            Kind::Forgotten => self.path.rdma().into_iter().for_each(|rdma| rdma.forgotten(head.id)),
             Kind::Call | Kind::Answer | Kind::Cancel | Kind::Item | Kind::Credit => {
                 self.upper.frame(self, head, body)?;
             }
