@@ -22,7 +22,7 @@ pub struct Allocated {
 /// A connection that shares memory with its peer.
 pub(crate) trait Sharer: Send + Sync + fmt::Debug {
     /// Tells the peer that the memory with this number is gone.
-    fn forget(&self, number: u64);
+    fn forget(self: Arc<Self>, number: u64);
 }
 
 impl Allocated {

@@ -60,6 +60,10 @@ pub trait Upper: Send + Sync {
 
     /// The link has ended: nothing more arrives.
     fn ended(&self, end: &LinkEnd);
+
+    /// Frames wait to be sent, and perhaps no thread of this side waits for the peer. A loop that
+    /// receives sends them, too.
+    fn has_backlog(&self, _link: &Arc<Link>) {}
 }
 
 /// One connection.
@@ -220,6 +224,15 @@ impl Link {
         Ok(())
     }
 
+    /// Sends the frame that ends something. Afterwards perhaps no thread of this side waits for the
+    /// peer, so the layer above has it sent when it cannot be sent at once.
+    pub fn send_last(self: &Arc<Self>, head: Head) {
+        // A peer that is gone needs no word.
+        if self.send(head, &[]).is_ok() && self.path.backlog_bytes() > 0 {
+            self.upper.has_backlog(self);
+        }
+    }
+
     /// Receives frames and handles them. Returns their number.
     ///
     /// # Errors
@@ -312,12 +325,8 @@ impl Link {
             Kind::Ack => self.operation_ended(head.id, head.status),
             Kind::Release => self.released(head.id),
             Kind::Forget => {
-                if let Some(direct) = self.path.direct() {
-                    direct.forget(head.id);
-                }
-                if let Some(rdma) = self.path.rdma() {
-                    rdma.forget(head.id);
-                }
+                self.path.direct().into_iter().for_each(|direct| direct.forget(head.id));
+                self.path.rdma().into_iter().for_each(|rdma| rdma.forget(head.id));
             }
             Kind::Share => {
                 let share = decode(body)?;
@@ -326,11 +335,7 @@ impl Link {
                     rdma.learn(link, head.id, &share);
                 }
             }
-            Kind::Forgotten => {
-                if let Some(rdma) = self.path.rdma() {
-                    rdma.forgotten(head.id);
-                }
-            }
+            Kind::Forgotten => self.path.rdma().into_iter().for_each(|rdma| rdma.forgotten(head.id)),
             Kind::Call | Kind::Answer | Kind::Cancel | Kind::Item | Kind::Credit => {
                 self.upper.frame(self, head, body)?;
             }
@@ -555,10 +560,10 @@ impl Drop for Link {
 }
 
 impl Sharer for Link {
-    fn forget(&self, number: u64) {
+    fn forget(self: Arc<Self>, number: u64) {
         lock(&self.shares).forget(number);
         // A link that has ended has unmapped it.
-        let _ = self.send(Head::new(Kind::Forget, number), &[]);
+        self.send_last(Head::new(Kind::Forget, number));
     }
 }
 

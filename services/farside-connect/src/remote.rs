@@ -201,9 +201,8 @@ pub struct Description {
 
 impl Description {
     /// Tells the peer that its memory is no longer used.
-    pub fn release(&self, link: &Link) {
-        // A peer that is gone needs no word.
-        let _ = link.send(Head::new(Kind::Release, self.number), &[]);
+    pub fn release(&self, link: &Arc<Link>) {
+        link.send_last(Head::new(Kind::Release, self.number));
     }
 }
 

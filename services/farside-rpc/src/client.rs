@@ -113,7 +113,7 @@ impl Upper for Handle {
                 }
                 release_result(link, head.status, body);
                 if head.status & STREAMED != 0 {
-                    link.send(Head::new(Kind::Cancel, head.id), &[])?;
+                    link.send_last(Head::new(Kind::Cancel, head.id));
                 }
             }
         }
@@ -125,10 +125,14 @@ impl Upper for Handle {
         self.0.driver.end();
         self.0.lose_one_way();
     }
+
+    fn has_backlog(&self, link: &Arc<Link>) {
+        self.0.keep_going(link);
+    }
 }
 
 /// Tells the server that a long result will not be fetched, and that no one uses memory in it.
-fn release_result(link: &Link, status: u8, body: &[u8]) {
+fn release_result(link: &Arc<Link>, status: u8, body: &[u8]) {
     let mut input = Decoder::new(body);
     let long = if status & BY_BULK == 0 { None } else { Description::decode(&mut input).ok() };
     let memory = if status & MEMORY == 0 { None } else { Vec::<Option<Description>>::decode(&mut input).ok() };

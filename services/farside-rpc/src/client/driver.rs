@@ -1,10 +1,11 @@
 //! [`Driver`]: receives for calls that no thread waits for.
 //!
 //! The driver's thread starts when the first task waits for an answer, when a one-way call needs
-//! this side after it was sent, or with the first call that is not waited for at once. Every second
-//! it serves such calls, unless another thread receives. It is a waiting thread like others: it
-//! leads if no other does. When it was not needed for a while, it receives no more, so that threads
-//! which wait for their own answers do so themselves.
+//! this side after it was sent, when the frame that ends something could not be sent at once, or
+//! with the first call that is not waited for at once. Every second it serves such calls, unless
+//! another thread receives. It is a waiting thread like others: it leads if no other does. When it
+//! was not needed for a while, it receives no more, so that threads which wait for their own
+//! answers do so themselves.
 //!
 //! A client [on tokio](crate::Connect::on_tokio) has a task in place of the thread. It receives all
 //! the time.
@@ -214,6 +215,30 @@ impl Calls {
     }
 }
 
+impl Calls {
+    /// Has the driver receive on the calls' `link` until no one-way call is left and all is sent.
+    /// Without a thread, the next call does so.
+    pub(super) fn keep_going(self: &Arc<Self>, link: &Arc<Link>) {
+        let mut state = lock(&self.driver.state);
+        if self.start_driver(link, &mut state).is_ok() {
+            state.is_needed = true;
+            state.looks_at.get_or_insert_with(Instant::now);
+            drop(state);
+            self.driver.want();
+        }
+    }
+
+    fn start_driver(self: &Arc<Self>, link: &Arc<Link>, state: &mut State) -> Result<(), std::io::Error> {
+        if !state.is_running && !state.has_ended {
+            let (link, calls) = (link.clone(), self.clone());
+            let thread = std::thread::Builder::new().name("farside rpc client".into());
+            thread.spawn(move || calls.driver.drive(&link, &calls))?;
+            state.is_running = true;
+        }
+        Ok(())
+    }
+}
+
 impl Connection {
     /// Has the driver wake the task of a call when the call is answered, its deadline has passed,
     /// or the connection has ended.
@@ -223,7 +248,7 @@ impl Connection {
     pub(super) fn watch(self: &Arc<Self>, deadline: Instant, number: u64) -> Result<(), std::io::Error> {
         let Calls { driver, .. } = &*self.calls;
         let mut state = lock(&driver.state);
-        self.start_driver(&mut state)?;
+        self.calls.start_driver(&self.link, &mut state)?;
         state.calls.insert((deadline, number));
         match state.looks_at {
             None => {
@@ -253,33 +278,10 @@ impl Connection {
     fn begin_watching(&self) {
         let Calls { driver, .. } = &*self.calls;
         let mut state = lock(&driver.state);
-        if self.start_driver(&mut state).is_ok() {
+        if self.calls.start_driver(&self.link, &mut state).is_ok() {
             driver.watches.store(true, Ordering::Relaxed);
             drop(state);
             driver.want();
         }
-    }
-
-    /// Has the driver receive until no one-way call is left and all is sent. Without a thread, the
-    /// next call does so.
-    pub(super) fn keep_going(&self) {
-        let Calls { driver, .. } = &*self.calls;
-        let mut state = lock(&driver.state);
-        if self.start_driver(&mut state).is_ok() {
-            state.is_needed = true;
-            state.looks_at.get_or_insert_with(Instant::now);
-            drop(state);
-            driver.want();
-        }
-    }
-
-    fn start_driver(&self, state: &mut State) -> Result<(), std::io::Error> {
-        if !state.is_running && !state.has_ended {
-            let (link, calls) = (self.link.clone(), self.calls.clone());
-            let thread = std::thread::Builder::new().name("farside rpc client".into());
-            thread.spawn(move || calls.driver.drive(&link, &calls))?;
-            state.is_running = true;
-        }
-        Ok(())
     }
 }

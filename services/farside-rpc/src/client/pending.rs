@@ -173,8 +173,7 @@ impl Drop for Sent {
             && let Some(slot) = calls.remove(self.number)
         {
             if slot.is_under_way {
-                // A server that is gone needs no word.
-                let _ = link.send(Head::new(Kind::Cancel, self.number), &[]);
+                link.send_last(Head::new(Kind::Cancel, self.number));
             }
             if let Some((status, body)) = &slot.answer {
                 release_result(link, *status, body);
@@ -400,7 +399,7 @@ impl Sent {
         if link.end().is_some() {
             calls.lose_one_way();
         } else if is_fetched || link.path().backlog_bytes() > 0 {
-            self.connection.keep_going();
+            calls.keep_going(link);
         }
     }
 

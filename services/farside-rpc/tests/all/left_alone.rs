@@ -1,7 +1,7 @@
 //! Calls that nothing waits for, streams that tasks read, and readers that are slow.
 
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
@@ -108,6 +108,41 @@ fn a_call_that_nothing_waits_for_goes_on() {
             wait_until("the calls make progress", || pulled.load(Ordering::SeqCst) >= 5 * bytes as u64);
             calls.into_iter().for_each(|call| assert_eq!(call.wait(), Ok(())));
         });
+    }
+}
+
+/// The word that a call is given up waits behind others, and the client does nothing more.
+#[test]
+fn a_busy_server_hears_that_a_call_is_given_up() {
+    for address in [format!("shm:{}", unique("given-up")), "tcp://127.0.0.1:0".to_string()] {
+        let (started, [is_blocked, may_go]) = (Arc::new(AtomicU64::new(0)), <[Arc<AtomicBool>; 2]>::default());
+        let (starts, [blocks, goes]) = (started.clone(), [is_blocked.clone(), may_go.clone()]);
+        let service = Service::new("busy")
+            .procedure("hold", Handling::Pooled, move |call, _: Vec<u8>| {
+                starts.fetch_add(1, Ordering::SeqCst);
+                hold_until_cancelled(call);
+                Ok::<_, Never>(())
+            })
+            // Meanwhile the server receives nothing.
+            .procedure("block", Handling::Inline, move |_, ()| {
+                blocks.store(true, Ordering::SeqCst);
+                wait_until("the server may go on", || goes.load(Ordering::SeqCst));
+                Ok::<_, Never>(())
+            });
+        let builder = Server::builder().listen(&address).unwrap().tokens(tokens()).pool(1).provider(0, service);
+        let server = builder.start().unwrap();
+        let client = connect(server.addresses()[0].to_string(), credentials());
+        let hold = client.procedure::<Vec<u8>, (), Never>("busy", 0, "hold");
+        let held = hold.start(&Vec::new()).unwrap();
+        wait_until("the handler runs", || started.load(Ordering::SeqCst) == 1);
+        let block = client.procedure::<(), (), Never>("busy", 0, "block");
+        let blocking = block.start(&()).unwrap();
+        wait_until("the server is busy", || is_blocked.load(Ordering::SeqCst));
+        // More than a connection takes that no one reads.
+        let others: Vec<_> = (0..200).map(|_| hold.start(&vec![1; 60_000]).unwrap()).collect();
+        drop((others, held, blocking));
+        may_go.store(true, Ordering::SeqCst);
+        wait_until("all calls end", || server.dump().calls.is_empty());
     }
 }
 
