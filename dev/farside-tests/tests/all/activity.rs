@@ -122,7 +122,9 @@ fn check_pairs(activity: &Activity, taken: &[Taken], calls: u32) {
             }
         }
     }
-    let (mut pairs, mut lines) = (0, HashSet::new());
+    // A thread that meets a place while another thread notes one does not wait: that one call has
+    // place 0.
+    let (mut pairs, mut without_place, mut lines) = (0, 0, HashSet::new());
     for Taken { worker, events, .. } in taken {
         for event in events {
             let EventKind::Ran { from: Whom::Worker(from), function, number: Some(number) } = event.kind else {
@@ -135,14 +137,16 @@ fn check_pairs(activity: &Activity, taken: &[Taken], calls: u32) {
             assert_eq!(called, function, "call {number} from {from} to {worker}");
             // Times have the precision of the measured rate.
             assert!(event.at + event.time + Duration::from_micros(50) >= at, "it runs after it was made");
-            let place = activity.places()[usize::from(place)];
-            if place.site.file().ends_with("activity.rs") {
+            let site = activity.places()[usize::from(place)].site;
+            if place == 0 {
+                without_place += 1;
+            } else if site.file() == file!() {
                 pairs += 1;
-                lines.insert(place.site.line());
+                lines.insert(site.line());
             }
         }
     }
-    assert_eq!(pairs, calls * 4);
+    assert!(pairs <= calls * 4 && pairs + without_place >= calls * 4, "{pairs} and {without_place}");
     assert_eq!(lines.len(), 3, "each call has its own line");
     let kinds =
         |wanted: fn(&EventKind) -> bool| taken.iter().all(|taken| taken.events.iter().any(|event| wanted(&event.kind)));
