@@ -11,8 +11,8 @@
 //!
 //! 1. As on the slide. `rmalloc` is [`alloc`](RemoteHeap::alloc), `rmem` is the [local
 //!    view](farside_kit::heap::Block::local_mut), and `rwrite` is a
-//!    [`put`](farside_kit::heap::Block::put) followed by the block's name through a pipe. The reader
-//!    [opens](RemoteBlock::open) the block in its own memory, and frees it.
+//!    [`put`](farside_kit::heap::Block::put) followed by the block's name through a pipe. The
+//!    reader [opens](RemoteBlock::open) the block in its own memory, and frees it.
 //! 2. Through the pipe's own memory, which is allocated once:
 //!    [`write`](farside_kit::pipe::PipeWriter::write), or a loan that is committed. The memory is
 //!    free for the next message once the reader releases it.

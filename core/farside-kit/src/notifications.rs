@@ -418,8 +418,8 @@ impl AllNotifications {
     /// each process, until it is [released](Self::release).
     ///
     /// # Errors
-    /// The same at all workers: [`MemoryError::Refused`](farside::memory::MemoryError::Refused) if a
-    /// process has no memory left,
+    /// The same at all workers: [`MemoryError::Refused`](farside::memory::MemoryError::Refused) if
+    /// a process has no memory left,
     /// [`MemoryError::NoAddress`](farside::memory::MemoryError::NoAddress),
     /// [`ObjectError::TooLong`](farside::global::ObjectError::TooLong),
     /// [`ObjectError::Unequal`](farside::global::ObjectError::Unequal). Memory that other processes

@@ -90,13 +90,13 @@ impl<T: Wire + 'static> TaskPool<T> {
     /// most.
     ///
     /// # Errors
-    /// The first error of `work` on this worker. [`Error::PeerLost`](farside::Error::PeerLost) if any
-    /// process of the job is lost: its tasks are lost with it.
-    /// [`Error::Deadline`](farside::Error::Deadline) if this worker waits for a task, or for the end,
-    /// for longer than the job's [deadline](farside::Job::deadline): raise it if one task takes that
-    /// long. [`Error::CollectiveMismatch`](farside::Error::CollectiveMismatch) if another worker
-    /// calls another collective; [`Error::TooLarge`](farside::Error::TooLarge) for too large a task;
-    /// [`Error::InHandler`](farside::Error::InHandler) in a handler.
+    /// The first error of `work` on this worker. [`Error::PeerLost`](farside::Error::PeerLost) if
+    /// any process of the job is lost: its tasks are lost with it.
+    /// [`Error::Deadline`](farside::Error::Deadline) if this worker waits for a task, or for the
+    /// end, for longer than the job's [deadline](farside::Job::deadline): raise it if one task
+    /// takes that long. [`Error::CollectiveMismatch`](farside::Error::CollectiveMismatch) if
+    /// another worker calls another collective; [`Error::TooLarge`](farside::Error::TooLarge) for
+    /// too large a task; [`Error::InHandler`](farside::Error::InHandler) in a handler.
     ///
     /// # Panics
     /// If a task runs another pool.

@@ -97,7 +97,7 @@ pub trait WorkerParts: Sealed {
     /// Returns the lost processes whose last calls have run here.
     fn outlived_processes(&self) -> Vec<ProcessId>;
 
-    /// Returns whether somebody looks at the activity of this worker.
+    /// Returns whether a reader looks at the activity of this worker.
     fn is_noticing(&self) -> bool;
 
     /// Notes a message to a worker. Called while [`is_noticing`](Self::is_noticing).
@@ -404,7 +404,8 @@ impl SpaceParts for Worker {
         count: usize,
         work: impl FnOnce(&dyn Fn(usize, AtomicChange<u64>) -> Result<u64>) -> Result<R>,
     ) -> Result<R> {
-        Worker::with_own_words(self, first, count, work)
+        // SAFETY: by the contract, which is the same.
+        unsafe { Worker::with_own_words(self, first, count, work) }
     }
 
     fn is_observed(&self) -> bool {

@@ -343,7 +343,7 @@ impl RemoteBlock {
     /// [`HeapError::Freed`], [`HeapError::Stale`]; [`HeapError::OtherHeap`] in another process than
     /// the peer's, [`HeapError::OtherWorker`] on another worker than the peer;
     /// [`HeapError::Closed`]; [`HeapError::CorruptHeap`];
-    /// [`MemoryError::Released`](farside::memory::MemoryError::Released)(farside::memory::MemoryError::Released) if the heap is gone;
+    /// [`MemoryError::Released`](farside::memory::MemoryError::Released) if the heap is gone;
     /// [`Error::PeerLost`] if its initiator is lost.
     pub fn open(self, me: &Worker) -> Result<OwnedBlock<'_>> {
         OwnedBlock::open(me, self)

@@ -32,8 +32,9 @@ impl Duplex<'_> {
     ///
     /// # Errors
     /// The writer's first: [`PipeError::Pipe`](crate::pipe::PipeError::Pipe) with `Undelivered` if
-    /// messages will never be taken, or with `Corrupt`; [`Error::Deadline`](farside::Error::Deadline)
-    /// or [`Error::InHandler`](farside::Error::InHandler) if puts are still in progress. Then the
+    /// messages will never be taken, or with `Corrupt`;
+    /// [`Error::Deadline`](farside::Error::Deadline) or
+    /// [`Error::InHandler`](farside::Error::InHandler) if puts are still in progress. Then the
     /// reader's: [`Error::PeerLost`](farside::Error::PeerLost), or the failure of the transport, if
     /// the other writer could not be notified. Both are closed in any case.
     pub fn close(self) -> Result<Delivery> {

@@ -40,14 +40,14 @@ pub trait MoveSections<T: Pod> {
     /// under way.
     ///
     /// # Errors
-    /// [`SectionError`](super::SectionError) if the sections differ in
-    /// their number of values, if either leaves its memory, or if `to` names a value twice;
-    /// [`GlobalError::Address`](farside::global::GlobalError::Address) for a null, stale, misaligned
-    /// or read-only address, or one out of range; [`Error::PeerLost`](farside::Error::PeerLost) if
-    /// the owner is lost; [`Error::Fabric`](farside::Error::Fabric) if it does not answer in time, or
-    /// the transport fails; [`Error::InHandler`](farside::Error::InHandler) if a handler would have
-    /// to wait for it. Nothing is written then, unless the owner is lost or the deadline passes
-    /// meanwhile.
+    /// [`SectionError`](super::SectionError) if the sections differ in their number of values, if
+    /// either leaves its memory, or if `to` names a value twice;
+    /// [`GlobalError::Address`](farside::global::GlobalError::Address) for a null, stale,
+    /// misaligned or read-only address, or one out of range;
+    /// [`Error::PeerLost`](farside::Error::PeerLost) if the owner is lost;
+    /// [`Error::Fabric`](farside::Error::Fabric) if it does not answer in time, or the transport
+    /// fails; [`Error::InHandler`](farside::Error::InHandler) if a handler would have to wait for
+    /// it. Nothing is written then, unless the owner is lost or the deadline passes meanwhile.
     #[track_caller]
     fn put_section(&self, me: &Worker, to: &Section, values: &[T], from: &Section) -> Result<()>;
 
@@ -56,13 +56,13 @@ pub trait MoveSections<T: Pod> {
     /// *Cost*: that of [`put_section`](Self::put_section).
     ///
     /// # Errors
-    /// [`SectionError`](super::SectionError) if the sections differ in
-    /// their number of values, if either leaves its memory, or if `to` names a value twice;
+    /// [`SectionError`](super::SectionError) if the sections differ in their number of values, if
+    /// either leaves its memory, or if `to` names a value twice;
     /// [`GlobalError::Address`](farside::global::GlobalError::Address) for a null, stale or
-    /// misaligned address, or one out of range; [`Error::PeerLost`](farside::Error::PeerLost) if the
-    /// owner is lost; [`Error::Fabric`](farside::Error::Fabric) if it does not answer in time, or the
-    /// transport fails; [`Error::InHandler`](farside::Error::InHandler) if a handler would have to
-    /// wait for it. The contents of `values` are unspecified then.
+    /// misaligned address, or one out of range; [`Error::PeerLost`](farside::Error::PeerLost) if
+    /// the owner is lost; [`Error::Fabric`](farside::Error::Fabric) if it does not answer in time,
+    /// or the transport fails; [`Error::InHandler`](farside::Error::InHandler) if a handler would
+    /// have to wait for it. The contents of `values` are unspecified then.
     #[track_caller]
     fn get_section(&self, me: &Worker, from: &Section, values: &mut [T], to: &Section) -> Result<()>;
 
@@ -74,13 +74,14 @@ pub trait MoveSections<T: Pod> {
     /// share memory.
     ///
     /// # Errors
-    /// [`SectionError`](super::SectionError) if the sections differ in
-    /// their number of values, if either leaves its memory, or if `to` names a value twice;
-    /// [`GlobalError::Address`](farside::global::GlobalError::Address) for a null, stale, misaligned
-    /// or read-only address, or one out of range; [`Error::PeerLost`](farside::Error::PeerLost) if an
-    /// owner is lost; [`Error::Fabric`](farside::Error::Fabric) if it does not answer in time, or the
-    /// transport fails; [`Error::InHandler`](farside::Error::InHandler) if a handler would have to
-    /// wait for it.
+    /// [`SectionError`](super::SectionError) if the sections differ in their number of values, if
+    /// either leaves its memory, or if `to` names a value twice;
+    /// [`GlobalError::Address`](farside::global::GlobalError::Address) for a null, stale,
+    /// misaligned or read-only address, or one out of range;
+    /// [`Error::PeerLost`](farside::Error::PeerLost) if an owner is lost;
+    /// [`Error::Fabric`](farside::Error::Fabric) if it does not answer in time, or the transport
+    /// fails; [`Error::InHandler`](farside::Error::InHandler) if a handler would have to wait for
+    /// it.
     #[track_caller]
     fn copy_section(&self, me: &Worker, to: &Section, source: &Self, from: &Section) -> Result<()>;
 }

@@ -505,9 +505,11 @@ impl Worker {
     }
 
     /// Calls `work` with access to words of this process's own memory, from an address on. `work`
-    /// changes a word by its index, which must be below `count`. Only `SpaceParts` calls this,
-    /// whose callers promise that `work` uses nothing of this worker.
-    pub(crate) fn with_own_words<R>(
+    /// changes a word by its index, which must be below `count`.
+    ///
+    /// # Safety
+    /// `work` must not make this worker attach or drop a region: it must not use the worker.
+    pub(crate) unsafe fn with_own_words<R>(
         &self,
         address: GlobalAddress,
         count: usize,
@@ -521,8 +523,8 @@ impl Worker {
             return work(&|index, change| {
                 assert!(index < count, "the index of a word is below the count");
                 // SAFETY: aligned, as `check_alignment` has checked, and below `count` words that
-                // are mapped here, as `mapped` found. `work` does not attach or drop a region,
-                // since it uses nothing of this worker.
+                // are mapped here, as `mapped` found. They stay mapped while `work` runs, since by the
+                // contract it makes this worker attach or drop no region.
                 Ok(change.apply(unsafe { racy::atomic_u64(base.wrapping_add(index * 8)) }))
             });
         }

@@ -478,7 +478,7 @@ mod tests {
             let peer = ProcessId::new(1 - process.id().number());
             let absent = || lock(&process.room::<Probe>().absent).clone();
             if me.id() == WorkerId::new(0) {
-                // The peer answers it, and nobody here has the tag.
+                // The peer answers it, and no room here has the tag.
                 process.send_bytes(peer, vec![TAG_BIT | FREE_TAG, 1, 2, 3])?;
                 process.send_bytes(peer, vec![TAG_BIT | ABSENT | FREE_TAG])?;
                 process.send_bytes(peer, vec![TAG_BIT | ABSENT | TAG])?;

@@ -73,8 +73,8 @@ impl<'w> LockGuard<'w> {
     /// [`Error::PeerLost`](farside::Error::PeerLost) if the home is lost;
     /// [`Error::Deadline`](farside::Error::Deadline) if it does not answer in time;
     /// [`Error::DifferentBinaries`](farside::Error::DifferentBinaries) if it runs another binary;
-    /// [`Error::InHandler`](farside::Error::InHandler) in a handler. The lock is then released as far
-    /// as this worker can.
+    /// [`Error::InHandler`](farside::Error::InHandler) in a handler. The lock is then released as
+    /// far as this worker can.
     pub fn release(mut self) -> Result<()> {
         self.ask_home(leave)?;
         self.is_over = true;
