@@ -10,7 +10,7 @@
 //! | stream messages, values or bytes from one worker to another | [`pipe`], [`OpenPipes`](pipe::OpenPipes) |
 //! | take turns: locks of the job, and combining within a process | [`sync`] |
 //! | move values that are not contiguous | [`section`] |
-//! | tell a process that data has arrived, by a number | [`notifications`] |
+//! | take the first of several signals that arrived, by its number | [`notifications`] |
 //! | share tasks that make further tasks among all workers | [`tasks`] |
 //!
 //! # A heap and a pipe

@@ -7,12 +7,10 @@
 
 mod broadcast;
 mod buffered;
-mod countdown;
 mod fetch;
 mod lent;
 mod result_place;
 
 pub use broadcast::{Everyone, LentToAll};
-pub use countdown::Countdown;
 pub use lent::{Lent, Written};
 pub use result_place::ResultPlace;

@@ -49,7 +49,7 @@ pub use self::objects::{ByteSpace, Distribution, GlobalArray, ObjectError, RacyS
 pub use self::pointer::GlobalPtr;
 pub use self::registration::{LentSegment, RawSegment, ReadOnlySegment, Rights, Segment, StillHeld};
 pub(crate) use self::room::GlobalRoom;
-pub use self::signal::Signal;
+pub use self::signal::{CallSignal, Signal};
 pub use self::slice::GlobalSlice;
 pub use self::until::{Comparison, Until};
 pub use crate::memory::GlobalAddress;

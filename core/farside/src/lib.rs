@@ -27,7 +27,7 @@
 //! | name workers, wait, synchronize | [`Worker`] |
 //! | wait until all calls have run, run in phases | [`Worker::quiesce`], [`Worker::superstep`] |
 //! | call functions | [`Worker::call`], [`To`], [`Pending`], [`Reply`], [`Synchronizer`], [`Aggregator`] |
-//! | call with buffers, get results and counts in registered memory | [`To`] has the table; [`Registered`], [`ResultPlace`], [`Countdown`] |
+//! | call with buffers, get results in registered memory | [`To`] has the table; [`Registered`], [`ResultPlace`] |
 //! | call everyone | [`Worker::everyone`], [`Everyone`] |
 //! | call any free thread of a process, with functions that may wait | [`Job::pool_threads`], [`Worker::pool_of`] |
 //! | call functions of other programs of the job | [`Named`], [`Job::register`], [`Worker::call_named`](crate::NamedCalls::call_named) |
@@ -46,6 +46,14 @@
 //! | meet, combine values, exchange them; go on after a loss | [`Worker::barrier`], [`Worker::all_reduce`] and others; [`Team`] |
 //! | find accesses without a defined order | [`Job::check_accesses`] |
 //! | test | [`macro@test`], [`simulate()`], [`Simulation`] |
+//!
+//! # Signs of completion
+//!
+//! | to wait for | use |
+//! |---|---|
+//! | the value of one operation | [`Pending`], or [`Incoming`] for a started put, get or change of memory |
+//! | any number of calls of this worker | [`Synchronizer`] |
+//! | what several workers do, or what others watch | a word of memory with a [`Signal`], and its [`Until`] |
 //!
 //! Pipes, heaps in another worker's memory, locks, task pools, sections of memory and numbered
 //! notifications are in the crate `farside-kit`.
@@ -86,7 +94,7 @@ pub use farside_wire as wire;
 // Derived code and attributes refer to this crate as its users do.
 extern crate self as farside;
 
-pub use buffers::{Countdown, Everyone, Lent, LentToAll, ResultPlace, Written};
+pub use buffers::{Everyone, Lent, LentToAll, ResultPlace, Written};
 /// The trait of [values in global memory](GlobalPtr): [`Pod`](bytemuck::Pod), which they derive.
 pub use bytemuck;
 pub use check::AccessConflict;

@@ -5,7 +5,6 @@ use std::panic::Location;
 use farside_fabric::ProcessId;
 
 use super::buffered::{CallBufferGet, CallInto, LentBuffer};
-use super::countdown::Countdown;
 use super::result_place::ResultPlace;
 use crate::Wire;
 use crate::error::{Error, Refused, Result};
@@ -297,13 +296,5 @@ impl<'w, N: Counted> To<'w, Worker, N> {
             Ok(()) => Ok(()),
             Err((error, Arguments((_, _, arguments)))) => Err(Refused { error, arguments }),
         }
-    }
-}
-
-impl<'w> To<'w> {
-    /// Counts a word of registered memory down, one-sidedly, when each call was executed. This
-    /// replaces an earlier [`notify`](Self::notify), also one for [`On::Sent`](crate::On::Sent).
-    pub fn counting(self, countdown: Countdown) -> To<'w, Worker, Countdown> {
-        self.count_executed(countdown)
     }
 }

@@ -7,6 +7,7 @@ pub(crate) use self::message::SignalMessage;
 pub(super) use self::remote::RemoteSignal;
 pub(crate) use self::remote::SignalRequests;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytemuck::Pod;
@@ -20,6 +21,8 @@ use super::space::check_alignment;
 use crate::Wire;
 use crate::error::Result;
 use crate::global::AddressFault;
+use crate::invoke::call::To;
+use crate::invoke::notify::Counted;
 use crate::memory::address::GlobalAddress;
 use crate::runtime::home::Home;
 use crate::runtime::process::Process;
@@ -64,6 +67,50 @@ impl Signal {
         if are_there {
             home.ring_all_after_fence();
         }
+    }
+}
+
+/// A signal that calls give when they were executed: [`To::signalling`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
+#[wire(word = "farside::CallSignal")]
+pub struct CallSignal {
+    word: GlobalPtr<u64>,
+    what: Signal,
+}
+
+impl Counted for CallSignal {
+    fn count(self, process: &Arc<Process>) {
+        process.end_accesses();
+        process.signal_soon(self.word.address(), self.what);
+    }
+}
+
+impl<'w> To<'w> {
+    /// Gives a signal in a word of any process's memory when each call was executed. Calls of
+    /// different workers may share a word, and any worker can [watch](GlobalPtr::until) it. By
+    /// contrast, a [`Synchronizer`](crate::Synchronizer) belongs to one worker. This replaces an
+    /// earlier [`notify`](Self::notify), also one for [`On::Sent`](crate::On::Sent).
+    ///
+    /// ```no_run
+    /// # use farside::prelude::*;
+    /// # use farside::{Comparison, GlobalAddress, GlobalPtr, Signal};
+    /// # fn example(me: &Worker) -> farside::Result<()> {
+    /// let done: GlobalPtr<u64> = GlobalAddress::starter(me.process(), 0).cast();
+    /// for to in [me.neighbor(1), me.neighbor(2)] {
+    ///     me.to(to)
+    ///         .signalling(done, Signal::Add(1))
+    ///         .call((), |there, ()| println!("{} was here", there.id()))?;
+    /// }
+    /// done.wait_until(me, Comparison::Ge, 2)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// *Cost*: for the receiver, an atomic change of the word where it is mapped and the region is
+    /// attached, otherwise a message to the service thread of its owner. If the memory is gone, no
+    /// error is reported, since there is no caller to report it to.
+    pub fn signalling(self, word: GlobalPtr<u64>, what: Signal) -> To<'w, Worker, CallSignal> {
+        self.count_executed(CallSignal { word, what })
     }
 }
 

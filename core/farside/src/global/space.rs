@@ -147,11 +147,19 @@ impl Known {
 /// Returns the region of this process that a range lies in, and the range's offset in it. Does not
 /// wait.
 pub(super) fn own_range(process: &Process, address: GlobalAddress, bytes: usize) -> Option<(RemoteRegion, u64)> {
-    let segment = address.segment();
-    let is_own = segment.process() == Some(process.id());
-    let known = is_own.then(|| find(process, process.id(), segment, Duration::ZERO).ok())??;
+    if address.process() == Some(process.id()) { range_at_once(process, address, bytes) } else { None }
+}
+
+/// Returns the region that a range lies in, and the range's offset in it, if no access to it waits.
+/// Does not wait either: a region that is mapped but not attached yet is asked for.
+pub(super) fn range_at_once(process: &Process, address: GlobalAddress, bytes: usize) -> Option<(RemoteRegion, u64)> {
+    let owner = address.process()?;
+    if owner != process.id() && process.home_of(owner).is_none() {
+        return None;
+    }
+    let known = find(process, owner, address.segment(), Duration::ZERO).ok()?;
     let offset = known.inside(address, bytes).ok()?;
-    Some((known.region, offset))
+    (owner == process.id() || !known.region.waits(true)).then_some((known.region, offset))
 }
 
 /// Reads the owner's table and attaches the region that it names.

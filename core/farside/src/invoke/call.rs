@@ -16,7 +16,7 @@ use super::named::{Head, NAMED, NamedCall};
 use super::notify::{Counted, LatchAddress, Notify, On, Synchronizer, count_down};
 use super::outbox::{Dispatch, Keeping, Outbox, Sent};
 use super::outcome::Outcome;
-use super::payload::{Arguments, Payload, WithBuffer};
+use super::payload::{AnyPayload, Arguments, Payload, WithBuffer};
 use super::pending::{FromLike, Pending, Reading};
 use super::remote::{ByPointer, ByType, Call, CallBuffer, CallNotified, CallReturn, CallWithReply, Callee, RemoteFn};
 use super::reply::{Reply, ReplyAddress};
@@ -120,8 +120,8 @@ pub trait Sends<'w>: Sized + 'w {
 /// | [`call_into`](Self::call_into) | the call; the result into registered memory of any process | | at once | published | result is in place |
 /// | [`call_named`](Self::call_named), [`call_named_return`](Self::call_named_return) | encoded arguments | | at once | published | has run |
 ///
-/// With [`counting`](Self::counting) instead of [`notify`](Self::notify), calls count down a word
-/// of registered memory, which any process can watch. A [`Caller`](crate::Caller) has the forms
+/// With [`signalling`](Self::signalling) instead of [`notify`](Self::notify), calls give a signal in
+/// a word of memory, which any process can watch. A [`Caller`](crate::Caller) has the forms
 /// without registered memory. [`Worker::everyone`] has the same forms for all workers. Calls by
 /// name have arguments and results only. A buffer travels with them as a `Vec<u8>`, because a
 /// function of another binary could not check registered memory when it reads it.
@@ -319,7 +319,7 @@ impl<'w, S: Sends<'w>, N: Counted> To<'w, S, N> {
         }
     }
 
-    #[expect(clippy::boxed_local, reason = "see `submit_specially`")]
+    #[expect(clippy::boxed_local, reason = "see `submit_slowly`")]
     #[inline(never)]
     #[track_caller]
     fn submit_notified<K: Callee<F>, F: Fn(&Worker, A) -> R, A: Wire, R: Outcome>(
@@ -473,7 +473,7 @@ impl<'w> Sends<'w> for Worker {
             to.from.note_call(to.to, function, !to.lane, Location::caller());
         }
         if to.special {
-            return to.noted(to.submit_specially(entry, operand, Box::new(payload)));
+            return to.submit_slowly(entry, operand, Box::new(payload)).map_err(|refused| *refused);
         }
         let mut outbox = cell.borrow_mut();
         let sent = match to.batch_bytes {
@@ -490,7 +490,7 @@ impl<'w> Sends<'w> for Worker {
             }
             Err(payload) => {
                 drop(outbox);
-                to.noted(to.submit_slowly(to.dispatch(entry, operand), Box::new(payload)))
+                to.submit_slowly(entry, operand, Box::new(payload)).map_err(|refused| *refused)
             }
         }
     }
@@ -522,66 +522,87 @@ impl To<'_> {
         if self.from.recorder().is_on() {
             self.from.note_call(self.to, FunctionId { entry: NAMED, offset: 0 }, !self.lane, Location::caller());
         }
-        let unsent = if self.lane {
-            self.submit_on_lane(how, Box::new(call))
-        } else {
+        let mut call = Some(call);
+        if !self.lane {
             let mut outbox = cell.borrow_mut();
-            match outbox.send(how, call) {
-                Ok(_) => {
-                    self.note_sent(&mut outbox);
-                    return Ok(());
-                }
-                Err(call) => {
-                    drop(outbox);
-                    self.submit_slowly(how, Box::new(call))
-                }
+            if outbox.send(how, &mut call as &mut dyn AnyPayload).is_ok() {
+                self.note_sent(&mut outbox);
+                return Ok(());
             }
+        }
+        self.submit_untyped(how, &mut call)
+    }
+}
+
+impl<'w, S, N> To<'w, S, N> {
+    /// Returns the path without what the receiver counts down, which is a part of the payload.
+    pub(super) fn untyped(self) -> To<'w, S> {
+        let Self {
+            from,
+            entries,
+            to,
+            outbox,
+            when_full,
+            notify,
+            lane,
+            special,
+            batch_bytes,
+            age_us,
+            limit_bytes,
+            held,
+        } = self;
+        let notify = match notify {
+            Notify::Sent(latch) => Notify::Sent(latch),
+            Notify::Nothing | Notify::Executed(_) => Notify::Nothing,
         };
-        self.noted(unsent).map_err(|refused| refused.0)
+        To { from, entries, to, outbox, when_full, notify, lane, special, batch_bytes, age_us, limit_bytes, held }
     }
 }
 
 impl<N: Counted> To<'_, Worker, N> {
-    /// Notes that a call was refused, if it was.
-    #[cold]
-    fn noted<P>(&self, unsent: Unsent<P>) -> Result<(), (Error, P)> {
-        unsent.map_err(|refused| {
-            if !self.lane {
-                self.from.note_refused(self.to);
-            }
-            *refused
-        })
-    }
-
-    fn dispatch(&self, entry: u16, operand: u32) -> Dispatch {
-        Dispatch { entry, operand, batch_bytes: self.batch_bytes }
-    }
-
-    /// Submits a call on a shared ring, or one that counts a latch down.
+    /// Submits a call that cannot be written into the ring at once, or that goes through a shared
+    /// ring, or that counts a latch down.
     ///
-    /// The payload comes boxed, here and on the slow way. If its address were taken, the compiler
-    /// would build it on the stack and copy it from there on the fast way, too. `self` comes by
-    /// value for the same reason, so that the copy is made here and not before.
-    #[inline(never)]
-    #[track_caller]
-    fn submit_specially<P: Payload>(self, entry: u16, operand: u32, payload: Box<P>) -> Unsent<P> {
-        let how = self.dispatch(entry, operand);
-        if self.lane { self.submit_on_lane(how, payload) } else { self.submit_slowly(how, payload) }
-    }
-
-    /// Submits a call that cannot be written into the ring at once.
-    #[expect(clippy::boxed_local, reason = "see `submit_specially`")]
+    /// The payload comes boxed. If its address were taken, the compiler would build it on the stack
+    /// and copy it from there on the fast path, too. `self` comes by value for the same reason, so
+    /// that the copy is made here and not before.
+    #[expect(clippy::boxed_local, reason = "see above")]
     #[cold]
     #[inline(never)]
     #[track_caller]
-    fn submit_slowly<P: Payload>(self, mut how: Dispatch, payload: Box<P>) -> Unsent<P> {
-        let mut payload = *payload;
+    fn submit_slowly<P: Payload>(self, entry: u16, operand: u32, payload: Box<P>) -> Result<(), Box<(Error, P)>> {
+        let mut payload = Some(*payload);
+        let how = Dispatch { entry, operand, batch_bytes: self.batch_bytes };
+        let sent = self.untyped().submit_untyped(how, &mut payload);
+        sent.map_err(|error| Box::new((error, payload.expect("a refused payload was not written"))))
+    }
+}
+
+impl<N> To<'_, Worker, N> {
+    fn age(&self) -> Duration {
+        Duration::from_micros(self.age_us.into())
+    }
+}
+
+impl To<'_> {
+    /// Submits a call of any type, and notes a refusal.
+    #[track_caller]
+    fn submit_untyped(&self, how: Dispatch, payload: &mut dyn AnyPayload) -> Result<()> {
+        if self.lane {
+            return self.submit_on_lane(how, payload);
+        }
+        self.submit_when_there_is_room(how, payload).inspect_err(|_| self.from.note_refused(self.to))
+    }
+
+    /// Submits a call through the worker's own ring, and waits for room if need be.
+    #[track_caller]
+    fn submit_when_there_is_room(&self, mut how: Dispatch, payload: &mut dyn AnyPayload) -> Result<()> {
         let worker = self.from;
         let process = worker.process_handle();
         let record_bytes = farside_fabric::ring::record_bytes(payload.bytes());
         let max = process.settings().ring_cap_bytes / 2;
         if record_bytes > max {
-            return Err(Box::new((Error::long_call(record_bytes, max), payload)));
+            return Err(Error::long_call(record_bytes, max));
         }
         let when_full = self.when_full_now();
         let overflow_bytes = (self.limit_bytes != NO_LIMIT).then_some(self.limit_bytes as usize);
@@ -590,10 +611,8 @@ impl<N: Counted> To<'_, Worker, N> {
             (keeping.may_stage, keeping.cap_bytes) = (true, overflow_bytes);
         }
         let mut deadline = worker.deadline_after(worker.default_deadline());
-        let Some(cell) = self.outbox else { return Err(Box::new((worker.unknown(self.to), payload))) };
-        if let Err(error) = process.check_callable(cell.borrow().to_process(), how.entry) {
-            return Err(Box::new((error, payload)));
-        }
+        let Some(cell) = self.outbox else { return Err(worker.unknown(self.to)) };
+        process.check_callable(cell.borrow().to_process(), how.entry)?;
         if process.is_observed() {
             // No call may join a batch without passing the checker.
             how.batch_bytes = 0;
@@ -601,10 +620,8 @@ impl<N: Counted> To<'_, Worker, N> {
         loop {
             let (ahead, ahead_bytes) = ahead::of(worker, self.to, max);
             let mut outbox = cell.borrow_mut();
-            let sent = match ahead.map(|ahead| ahead.send(worker, &mut outbox, keeping)) {
-                Some(Err(error)) => Err((error, payload)),
-                Some(Ok(())) | None => outbox.send_slowly(process, how, keeping, payload),
-            };
+            let gone_ahead = ahead.map_or(Ok(()), |ahead| ahead.send(worker, &mut outbox, keeping));
+            let sent = gone_ahead.and_then(|()| outbox.send_slowly(process, how, keeping, payload));
             if let Ok(Sent::BatchBegun) = sent {
                 outbox.batch_begun(worker.now() + self.age());
             }
@@ -612,26 +629,19 @@ impl<N: Counted> To<'_, Worker, N> {
             if !outbox.is_finished() {
                 worker.list_unfinished(self.to);
             }
-            payload = match sent {
+            match sent {
                 Ok(_) => {
                     self.note_sent(&mut outbox);
                     return Ok(());
                 }
-                Err((Error::Full { .. }, payload)) if when_full == WhenFull::Retry => payload,
-                Err((error, payload)) => {
+                Err(Error::Full { .. }) if when_full == WhenFull::Retry => drop(outbox),
+                Err(error) => {
                     drop(outbox);
-                    return Err(Box::new((worker.with_its_root(error), payload)));
+                    return Err(worker.with_its_root(error));
                 }
-            };
-            drop(outbox);
-            if let Err(error) = worker.wait_for_room(self.to, record_bytes.max(ahead_bytes), &mut deadline) {
-                return Err(Box::new((error, payload)));
             }
+            worker.wait_for_room(self.to, record_bytes.max(ahead_bytes), &mut deadline)?;
         }
-    }
-
-    fn age(&self) -> Duration {
-        Duration::from_micros(self.age_us.into())
     }
 
     fn when_full_now(&self) -> WhenFull {
@@ -645,17 +655,13 @@ impl<N: Counted> To<'_, Worker, N> {
     }
 
     /// Submits a call through the process's shared ring, which other threads may hold for a moment.
-    #[expect(clippy::boxed_local, reason = "see `submit_specially`")]
-    #[cold]
-    #[inline(never)]
     #[track_caller]
-    fn submit_on_lane<P: Payload>(self, mut how: Dispatch, payload: Box<P>) -> Unsent<P> {
+    fn submit_on_lane(&self, mut how: Dispatch, payload: &mut dyn AnyPayload) -> Result<()> {
         how.batch_bytes = 0;
         let worker = self.from;
         let process = worker.process_handle();
-        let when_full = self.when_full_now();
         let mut deadline = worker.deadline_after(worker.default_deadline());
-        process.send_on_lane_or_wait(self.to, how, *payload, when_full, |record_bytes| {
+        process.send_on_lane_or_wait(self.to, how, payload, self.when_full_now(), |record_bytes| {
             worker.wait_for_lane(self.to, record_bytes, &mut deadline)
         })?;
         if let Notify::Sent(latch) = self.notify {
@@ -664,6 +670,3 @@ impl<N: Counted> To<'_, Worker, N> {
         Ok(())
     }
 }
-
-/// The outcome of sending a call; an error returns the payload.
-type Unsent<P> = Result<(), Box<(Error, P)>>;

@@ -14,7 +14,7 @@ use super::named::{Head, NAMED, NamedCall};
 use super::notify::{Counted, Notify, Synchronizer, count_down};
 use super::outbox::Dispatch;
 use super::outcome::Outcome;
-use super::payload::Payload;
+use super::payload::{AnyPayload, Payload};
 use super::pending::{FromLike, Reading, take, with_debtor};
 use super::reply::{Holder, ReplyAddress};
 use super::reply_slots::{ReplySlots, SlotHandle};
@@ -194,14 +194,23 @@ impl Caller {
         time: Duration,
         mut look: impl FnMut() -> Option<Result<T>>,
     ) -> Result<T> {
+        let mut found = None;
+        self.wait_untyped(doing, time, &mut || {
+            found = look();
+            found.is_some()
+        })?;
+        found.expect("the wait ended well, because something was found")
+    }
+
+    fn wait_untyped(&self, doing: &'static str, time: Duration, look: &mut dyn FnMut() -> bool) -> Result<()> {
         let process = &self.process;
         let bell = process.home().doorbell(process.shape().callers());
         let mut backoff = Backoff::new(process.wait_policy());
         let mut deadline = process.deadline_after(time);
         loop {
             let token = bell.listen();
-            if let Some(found) = look() {
-                return found;
+            if look() {
+                return Ok(());
             }
             process.check_ended()?;
             if backoff.pause() {
@@ -296,7 +305,11 @@ impl<'w> Sends<'w> for Caller {
             Ok(Dispatch { entry, operand, batch_bytes: 0 })
         });
         match how {
-            Ok(how) => to.send(how, payload),
+            Ok(how) => {
+                let mut payload = Some(payload);
+                let sent = to.untyped().send(how, &mut payload);
+                sent.map_err(|error| (error, payload.expect("a refused payload was not written")))
+            }
             Err(error) => Err((error, payload)),
         }
     }
@@ -304,7 +317,7 @@ impl<'w> Sends<'w> for Caller {
     fn submit_named<A: Wire>(to: &To<'_, Self>, head: Head, arguments: &A) -> Result<()> {
         let mut record = Vec::new();
         let call = NamedCall::encode(&head, arguments, &mut record);
-        to.send(Dispatch { entry: NAMED, operand: 0, batch_bytes: 0 }, call).map_err(|(error, _)| error)
+        to.send(Dispatch { entry: NAMED, operand: 0, batch_bytes: 0 }, &mut Some(call))
     }
 
     fn reserve<R: Wire, H: Reading<R>, N>(
@@ -318,14 +331,11 @@ impl<'w> Sends<'w> for Caller {
     }
 }
 
-impl<N: Counted> To<'_, Caller, N> {
-    fn send<P: Payload>(&self, how: Dispatch, payload: P) -> Result<(), (Error, P)> {
+impl To<'_, Caller> {
+    fn send(&self, how: Dispatch, payload: &mut dyn AnyPayload) -> Result<()> {
         let caller = self.from;
         let process = &caller.process;
-        let _underway = match caller.begin() {
-            Ok(underway) => underway,
-            Err(error) => return Err((error, payload)),
-        };
+        let _underway = caller.begin()?;
         let mut deadline = process.deadline_after(process.settings().deadline);
         let wait = |record_bytes| {
             let left = deadline.left_at(caller.now(), process);
@@ -335,7 +345,7 @@ impl<N: Counted> To<'_, Caller, N> {
             waited.map_err(|error| error.late(self.to))
         };
         let when_full = self.when_full.unwrap_or(WhenFull::Retry);
-        process.send_on_lane_or_wait(self.to, how, payload, when_full, wait).map_err(|refused| *refused)?;
+        process.send_on_lane_or_wait(self.to, how, payload, when_full, wait)?;
         if let Notify::Sent(latch) = self.notify {
             count_down(process, latch);
         }

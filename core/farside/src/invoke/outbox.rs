@@ -30,7 +30,7 @@ use self::ring::write_payload;
 pub(crate) use self::way::{Answer, SharedWay, Way};
 use super::named::NAMED;
 use super::notify::{LatchAddress, count_down};
-use super::payload::Payload;
+use super::payload::{AnyPayload, Payload};
 use crate::error::{Error, LaunchError, Result};
 use crate::invoke::message::RingName;
 use crate::runtime::process::Process;
@@ -292,19 +292,19 @@ impl Outbox {
         true
     }
 
-    /// Adds a record to the batch for a frame, and sends the batch if it is long enough. Hands the
-    /// payload back when the queue is full.
-    fn frame<P: Payload>(
+    /// Adds a record to the batch for a frame, and sends the batch if it is long enough. Returns
+    /// `None` when the queue is full.
+    fn frame(
         &mut self,
         process: &Process,
         way: &mut Way,
         how: Dispatch,
         keeping: Keeping,
-        payload: P,
-    ) -> Result<Sent, P> {
+        payload: &mut dyn AnyPayload,
+    ) -> Option<Sent> {
         let bytes = record_bytes(payload.bytes());
         if !way.may_stage(bytes, keeping.cap_bytes) {
-            return Err(payload);
+            return None;
         }
         self.calls += 1;
         if !self.batch.has_room(bytes) {
@@ -313,7 +313,7 @@ impl Outbox {
         let begins = self.batch.is_empty();
         if begins && (how.batch_bytes <= bytes || bytes > BATCH_BYTES_MAX) {
             way.stage_anyway(how, payload);
-            return Ok(Sent::Staged);
+            return Some(Sent::Staged);
         }
         if begins {
             self.batch.begin(BATCH_BYTES_MAX, how.batch_bytes, bytes);
@@ -323,119 +323,105 @@ impl Outbox {
         if self.batch.bytes() >= how.batch_bytes {
             let cause = if how.batch_bytes == 0 { FlushCause::Asked } else { FlushCause::Size };
             self.send_batch(process, way, cause);
-            return Ok(Sent::Staged);
+            return Some(Sent::Staged);
         }
         self.batch.let_join(how.batch_bytes);
-        Ok(if begins { Sent::BatchBegun } else { Sent::Batched })
+        Some(if begins { Sent::BatchBegun } else { Sent::Batched })
     }
 
     // The slow way.
 
-    /// Sends a record by any available path, or keeps it if `keeping` allows. Otherwise hands the
-    /// payload back with the reason: [`Error::Full`] if the caller may wait for room.
-    pub(crate) fn send_slowly<P: Payload>(
+    /// Sends a record by any available path, or keeps it if `keeping` allows.
+    ///
+    /// # Errors
+    /// The payload is still there then. [`Error::Full`] if the caller may wait for room;
+    /// [`Error::PeerLost`] if the receiver is lost; otherwise any error of the transport.
+    pub(crate) fn send_slowly(
         &mut self,
         process: &Process,
         how: Dispatch,
         keeping: Keeping,
-        mut payload: P,
-    ) -> Result<Sent, (Error, P)> {
+        payload: &mut dyn AnyPayload,
+    ) -> Result<Sent> {
         let record_bytes = record_bytes(payload.bytes());
-        if let Err(error) = self.ensure_asked(process) {
-            return Err((error, payload));
-        }
+        self.ensure_asked(process)?;
         let shared = self.way.clone();
         loop {
-            if keeping.hold.is_none() {
-                payload = match self.send(how, payload) {
-                    Ok(sent) => return Ok(sent),
-                    Err(payload) => payload,
-                };
+            if keeping.hold.is_none()
+                && let Ok(sent) = self.send(how, &mut *payload)
+            {
+                return Ok(sent);
             }
             let mut way = shared.lock();
             self.lend(process, &mut way);
             if let Some(age) = keeping.hold {
-                payload = match self.hold(process, &mut way, how, keeping, age, payload) {
-                    Ok(()) => return Ok(Sent::Staged),
-                    Err(payload) => payload,
-                };
+                if self.hold(process, &mut way, how, keeping, age, payload) {
+                    return Ok(Sent::Staged);
+                }
             } else {
                 // Held records come before this one, so they are released first.
                 way.release(FlushCause::Asked);
             }
-            if let Err(error) = way.send_staged(process) {
-                return Err((error, payload));
-            }
+            way.send_staged(process)?;
             if way.phase == way::Phase::Lost || process.is_lost(self.to_process) {
                 way.lose();
-                return Err((process.gone(self.to_process), payload));
+                return Err(process.gone(self.to_process));
             }
             if keeping.hold.is_none() && way.has_room_for(record_bytes) {
                 // The staged records are sent, and the ring has room behind them.
                 self.take_back(&mut way);
-                if self.ring.is_none() {
-                    payload = match way.put(how, payload) {
-                        Ok(()) => return Ok(Sent::Now),
-                        Err(payload) => payload,
-                    };
+                if self.ring.is_none() && way.put(how, payload) {
+                    return Ok(Sent::Now);
                 }
                 continue;
             }
-            payload = if way.is_framed() {
+            let kept = if way.is_framed() {
                 // A record that could not be held joins no batch: only this worker would send it.
                 let batch_bytes = if keeping.hold.is_some() { 0 } else { how.batch_bytes };
-                match self.frame(process, &mut way, Dispatch { batch_bytes, ..how }, keeping, payload) {
-                    Ok(sent) => {
-                        // An error is ignored here: the call is kept, and the caller that waits for
-                        // it gets the error.
-                        let _ = way.send_staged(process);
-                        process.look_after(&self.way, &mut way, None);
-                        return Ok(sent);
-                    }
-                    Err(payload) => payload,
-                }
-            } else if way.awaits_ring() || keeping.may_stage {
-                match way.stage(how, keeping.cap_bytes, payload) {
-                    Ok(()) => {
-                        // The call is kept; the caller that waits for it gets the error.
-                        let _ = way.send_staged(process);
-                        self.take_back(&mut way);
-                        process.look_after(&self.way, &mut way, None);
-                        return Ok(Sent::Staged);
-                    }
-                    Err(payload) => payload,
-                }
+                self.frame(process, &mut way, Dispatch { batch_bytes, ..how }, keeping, payload)
             } else {
-                payload
+                let may_stage = way.awaits_ring() || keeping.may_stage;
+                (may_stage && way.stage(how, keeping.cap_bytes, payload)).then_some(Sent::Staged)
             };
-            let error = way.ask_to_grow(process, record_bytes).err().unwrap_or_else(|| way.full());
+            let outcome = match kept {
+                Some(sent) => {
+                    // An error is ignored here: the call is kept, and the caller that waits for it
+                    // gets the error.
+                    let _ = way.send_staged(process);
+                    self.take_back(&mut way);
+                    Ok(sent)
+                }
+                None => Err(way.ask_to_grow(process, record_bytes).err().unwrap_or_else(|| way.full())),
+            };
             // Records that were held until now wait for room, and no longer for their time.
             process.look_after(&self.way, &mut way, None);
-            return Err((error, payload));
+            return outcome;
         }
     }
 
-    /// Stages a record to be sent together with later ones, after `age` at the latest. Hands it
-    /// back when there is no room or the receiver is gone.
-    fn hold<P: Payload>(
+    /// Stages a record to be sent together with later ones, after `age` at the latest. Returns
+    /// false when there is no room or the receiver is gone.
+    fn hold(
         &mut self,
         process: &Process,
         way: &mut Way,
         how: Dispatch,
         keeping: Keeping,
         age: Duration,
-        payload: P,
-    ) -> Result<(), P> {
+        payload: &mut dyn AnyPayload,
+    ) -> bool {
         if way.phase == way::Phase::Lost || process.is_lost(self.to_process) {
-            return Err(payload);
+            return false;
         }
         self.send_batch(process, way, FlushCause::Asked);
         if !way.may_stage(record_bytes(payload.bytes()), keeping.cap_bytes) {
             way.release(FlushCause::Size);
-            return Err(payload);
+            return false;
         }
         let begins = !way.has_staged();
-        way.stage(how, keeping.cap_bytes, payload)?;
+        if !way.stage(how, keeping.cap_bytes, payload) {
+            return false;
+        }
         if begins {
             let due = process.clock().now() + age;
             way.hold(due);
@@ -448,7 +434,7 @@ impl Outbox {
             let _ = way.send_staged(process);
             process.look_after(&self.way, way, None);
         }
-        Ok(())
+        true
     }
 
     /// Gives the ring to the way, after publishing the open batch.

@@ -11,6 +11,40 @@ pub trait Payload: Sized {
     unsafe fn write(self, out: *mut u8);
 }
 
+/// A payload of any type, for the slow paths, which are compiled once for all types. It is gone once
+/// it was written.
+pub(crate) trait AnyPayload {
+    fn bytes(&self) -> usize;
+
+    /// # Safety
+    /// The contract of [`Payload::write`].
+    unsafe fn write(&mut self, out: *mut u8);
+}
+
+impl<P: Payload> AnyPayload for Option<P> {
+    fn bytes(&self) -> usize {
+        self.as_ref().map_or(0, P::bytes)
+    }
+
+    unsafe fn write(&mut self, out: *mut u8) {
+        if let Some(payload) = self.take() {
+            // SAFETY: by the contract.
+            unsafe { payload.write(out) };
+        }
+    }
+}
+
+impl Payload for &mut (dyn AnyPayload + '_) {
+    fn bytes(&self) -> usize {
+        (**self).bytes()
+    }
+
+    unsafe fn write(self, out: *mut u8) {
+        // SAFETY: by the contract.
+        unsafe { (*self).write(out) };
+    }
+}
+
 /// The arguments of a call.
 #[derive(Debug)]
 pub(crate) struct Arguments<A>(pub(crate) A);

@@ -98,7 +98,7 @@ const FORMS: &[AccessForm] = &[
     form("data of a compare_swap", (9, 1), WRITES, |me, at| {
         me.put_compare_swap(at, &[1; 9], good(me).cast(), UNTOUCHED, UNTOUCHED).map(drop)
     }),
-    form("notify", WORD, WRITES, |me, at| Notifications::in_words(words(at, 1))?.notify(me, 0, 1)),
+    form("test of a notification", WORD, LOADS, |me, at| words(at, 1).test(me).map(drop)),
     form("wait", WORD, LOADS, |me, at| at.cast::<u64>().wait_until(me, Comparison::Eq, UNTOUCHED).map(drop)),
     form("wait for some", WORD, LOADS, |me, at| {
         me.wait_some(&[at.cast::<u64>().until(Comparison::Eq, UNTOUCHED)]).map(drop)

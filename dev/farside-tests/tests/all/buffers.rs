@@ -1,5 +1,5 @@
 //! Calls with registered memory: buffers that the sender writes or the receiver reads, results and
-//! countdowns. Each runs over shared memory, libfabric and the simulator, by ring and by lane.
+//! signals. Each runs over shared memory, libfabric and the simulator, by ring and by lane.
 
 use farside::memory::MemoryError;
 use std::cell::{Cell, RefCell};
@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use farside::job::FabricChoice;
 use farside::prelude::*;
-use farside::{Countdown, Error, LaunchError, Registered, Result, ResultPlace, Simulation, To, simulate};
+use farside::{
+    Comparison, Error, GlobalPtr, LaunchError, Registered, Result, ResultPlace, Signal, Simulation, To, simulate,
+};
 use farside_testbed::scaled;
 
 use crate::support::{is_over_missing_libfabric, verdict};
@@ -198,19 +200,21 @@ fn results_into_memory(me: &Worker) -> Result<()> {
 
 over_all_fabrics!(results_go_into_memory_of_anybody, 3, super::results_into_memory);
 
-/// All workers count one countdown down, and all watch it.
-fn countdowns(me: &Worker) -> Result<()> {
+/// The calls of all workers signal one word, and all watch it.
+fn signals_of_calls(me: &Worker) -> Result<()> {
     let root = WorkerId::new(0);
     let calls = u64::from(me.worker_count() * me.worker_count()) * 8;
     let made = match me.id() == root {
         // In memory of the last process.
         true => {
             let memory = me.allocate_at(ProcessId::new(me.process_count() - 1), 128)?;
-            Some((Countdown::new(me, memory, 120, calls)?, memory))
+            let word: GlobalPtr<u64> = memory.address()?.cast();
+            word.store(me, 0)?;
+            Some((word, memory))
         }
         false => None,
     };
-    let (countdown, memory) = me.broadcast(root, made)?;
+    let (word, memory) = me.broadcast(root, made)?;
     let hits = PerWorker::new(me, Cell::new(0_u64))?;
     let hit = |there: &Worker, hits: PerWorker<Cell<u64>>| hits.here(there).set(hits.here(there).get() + 1);
     let hit_with =
@@ -218,28 +222,27 @@ fn countdowns(me: &Worker) -> Result<()> {
     let place = ResultPlace::<()>::new(me, me.allocate_at(me.process(), 8)?, 0, 8)?;
     for to in me.workers() {
         for way in ways(me, to) {
-            let way = way.counting(countdown);
+            let way = way.signalling(word, Signal::Add(1));
             way.call(hits, hit)?;
             way.call_buffer(hits, &[1; 3000], hit_with)?;
             way.call_buffer_get(hits, buffer_of(me, &[2; 300])?, hit_with)?.wait()?;
             way.call_into(hits, hit, place)?;
         }
     }
-    countdown.wait(me)?;
-    assert_eq!(countdown.left(me)?, 0);
+    word.wait_until(me, Comparison::Ge, calls)?;
+    assert_eq!(word.load(me)?, calls);
     me.barrier()?;
     assert_eq!(hits.here(me).get(), calls / u64::from(me.worker_count()));
     me.barrier()?;
     if me.id() == root {
-        countdown.add(me, 1)?;
-        let late = countdown.wait_for(me, Duration::from_millis(5));
+        let late = word.until(Comparison::Gt, calls).wait_for(me, Duration::from_millis(5));
         assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
         me.release(memory)?;
     }
     me.barrier()
 }
 
-over_all_fabrics!(anybody_watches_a_countdown, 3, super::countdowns);
+over_all_fabrics!(anybody_watches_signals_of_calls, 3, super::signals_of_calls);
 
 /// A wrong call fails before it is sent, and its arguments come back.
 fn bad_input(me: &Worker) -> Result<()> {
@@ -270,7 +273,6 @@ fn bad_input(me: &Worker) -> Result<()> {
     assert!(buffer.read_at(1, &mut back).is_err());
     assert!(matches!(ResultPlace::<u8>::new(me, here, 60, 16), Err(Error::Fabric(_))));
     assert!(matches!(ResultPlace::<Reply<u8>>::new(me, here, 0, 64), Err(Error::NotPortable { .. })));
-    assert!(matches!(Countdown::new(me, here, 4, 1), Err(Error::Fabric(_))));
     // Any content of the memory is a result of this type or an error.
     let place = ResultPlace::<bool>::new(me, here, 0, 64)?;
     for head in [1_u64, 3, 3 | 1 << 8, 3 | 56 << 8, 3 | 57 << 8, u64::MAX] {

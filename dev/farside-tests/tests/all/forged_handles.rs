@@ -5,11 +5,11 @@
 use farside::prelude::*;
 use farside::wire::{self, Decoder, Schema};
 use farside::{
-    AtomicChange, Comparison, Countdown, GlobalAddress, GlobalPtr, GlobalSlice, Order, RemoteKey, RemoteMemory, Result,
+    AtomicChange, Comparison, GlobalAddress, GlobalPtr, GlobalSlice, Order, RemoteKey, RemoteMemory, Result,
     ResultPlace, Signal, Written,
 };
 use farside_kit::heap::RemoteBlock;
-use farside_kit::notifications::Notifications;
+use farside_kit::notifications::Notifications as _;
 use farside_kit::pipe::{PipeReader, PipeWriter};
 use farside_kit::prelude::*;
 use farside_kit::sync::{LockManager, Token};
@@ -160,20 +160,8 @@ fn a_look_alike_is_another_type() {
     }
     #[derive(Wire)]
     struct Bits(u64);
-    #[derive(Wire)]
-    struct Word<M: Wire> {
-        memory: M,
-        offset: u64,
-    }
-    #[derive(Wire)]
-    struct Slots {
-        slots: GlobalPtr<u64>,
-        count: u32,
-    }
     differ::<RemoteMemory, LookAlike>();
     differ::<GlobalAddress, Bits>();
-    differ::<Countdown, Word<RemoteMemory>>();
-    differ::<Notifications, Slots>();
     differ::<ResultPlace<u64>, (RemoteMemory, u64, u64)>();
 }
 
@@ -236,10 +224,6 @@ fn use_all(me: &Worker, forged: &Forged) {
         let _ = handle.address().and_then(|address| me.put_bytes(address, &[0xee; 64]));
         let _ = me.release(handle);
 
-        let countdown: Countdown = forge(me, &(memory, number & !7)).expect("any such bytes are a countdown");
-        let _ = countdown.left(me);
-        let _ = countdown.add(me, count);
-        let _ = me.to(other).counting(countdown).call((), |_, ()| ());
         let place: ResultPlace<Vec<u8>> = forge(me, &(memory, number & !7, count)).expect("any such bytes are a place");
         let _ = place.poll(me);
         let _ = me.to(other).call_into((), |_, ()| vec![0xee_u8; 64], place);
@@ -267,16 +251,13 @@ fn use_all(me: &Worker, forged: &Forged) {
     let _ = pointer.signal(me, Signal::Add(count));
     let _ = pointer.put_signal(me, count, pointer, Signal::Set(count));
     let _ = pointer.until(Comparison::Ne, 0).test(me);
+    let _ = me.to(other).signalling(pointer, Signal::Add(count)).call((), |_, ()| ());
     let _ = pointer.add(index).and_then(|next| next.put(me, count));
     let slice: GlobalSlice<u64> = forge(me, &(address, index)).expect("any such bytes are a slice");
     let _ = slice.to_vec(me);
     let _ = slice.at(number as usize).and_then(|at| at.get(me));
     let _ = slice.put(me, number as usize, &[count; 8]);
-    let notifications: Notifications = forge(me, &(address, count as u32)).expect("any such bytes are notifications");
-    let _ = notifications.notify(me, number as u32, count);
-    let _ = notifications.take(me, number as u32);
-    let _ = notifications.test(me, 0..count as u32);
-    let _ = notifications.put_notify(me, address, &[0xee; 8], number as u32, count);
+    let _ = slice.part(0..8).and_then(|part| part.test(me));
 
     // Their owners check a number before it becomes a handle.
     let number = number as u32;

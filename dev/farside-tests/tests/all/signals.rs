@@ -251,8 +251,8 @@ fn registered_memory_takes_part(me: &Worker) -> Result<()> {
         assert_eq!(own.slice().part(64..64 + words)?.to_vec(me)?, data(round, from, words));
         me.barrier()?;
     }
-    Notifications::in_words(there.add(8)?.slice(8))?.notify(me, 3, 9)?;
-    assert_eq!(Notifications::in_words(own.slice().part(8..16)?)?.take_any(me, 0..8)?, (3, 9));
+    there.add(11)?.signal(me, Signal::Set(9))?;
+    assert_eq!(own.slice().part(8..16)?.take_any(me)?, (3, 9));
     let (every_third, together) = (Section::strided(100, 2, 3)?.shifted(64)?, Section::contiguous(200));
     there.slice(2000).put_section(me, &every_third, &data(3, me.id(), 200), &together)?;
     me.barrier()?;

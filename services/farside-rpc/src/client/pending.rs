@@ -133,12 +133,8 @@ impl Drop for Awaited {
     }
 }
 
-/// Keeps a result for the caller to read.
-fn keep(status: u8, body: &[u8], attached: Option<Received>) -> Outcome {
-    Ok((status, body.to_vec(), attached))
-}
-
-type Outcome = Result<(u8, Vec<u8>, Option<Received>), CallError<Never>>;
+/// The answer of a call whose types its caller knows: the status, the body, and what came with it.
+pub(super) type Outcome = Result<(u8, Vec<u8>, Option<Box<Received>>), CallError<Never>>;
 
 /// A call that was sent.
 pub(super) struct Sent {
@@ -202,7 +198,7 @@ impl<T: Wire, E: Wire> Pending<T, E> {
         let work = move |patience: &Patience| {
             outer.in_scope(|| {
                 let sent = caller.send_request(index, &request, None, Instant::now(), patience);
-                caller.finish(index, &request, patience, sent, keep)
+                caller.finish(index, &request, patience, sent)
             })
         };
         let awaited = Awaited::spawn(work, deadline);
@@ -223,17 +219,8 @@ impl<T: Wire, E: Wire> Pending<T, E> {
         let Self { stub, index, request, deadline, progress, .. } = self;
         progress.check_origin().map_err(|error| error.with_service(|never| match never {}))?;
         match progress {
-            Progress::Sent(sent) => stub.finish(index, &request, &Patience::until(deadline), Ok(sent), incoming::read),
-            Progress::Elsewhere(awaited) => {
-                let thread = Arc::new(Unpark(std::thread::current()));
-                let waker = thread.into();
-                loop {
-                    match awaited.elsewhere.poll(&waker) {
-                        Poll::Ready(outcome) => return read(outcome),
-                        Poll::Pending => std::thread::park(),
-                    }
-                }
-            }
+            Progress::Sent(sent) => read(stub.finish(index, &request, &Patience::until(deadline), Ok(sent))),
+            Progress::Elsewhere(awaited) => read(awaited.elsewhere.wait()),
             Progress::Over => panic!("a result is taken once"),
         }
     }
@@ -251,9 +238,16 @@ impl<T: Wire, E: Wire> Pending<T, E> {
     }
 }
 
-fn read<T: Wire, E: Wire>(outcome: Outcome) -> Result<T, CallError<E>> {
+/// Reads an answer.
+#[inline]
+pub(super) fn read<T: Wire, E: Wire>(outcome: Outcome) -> Result<T, CallError<E>> {
     match outcome {
-        Ok((status, body, attached)) => incoming::read(status, &body, attached),
+        Ok((status, body, None)) => {
+            let result = incoming::read(status, &body, None);
+            recycle(body);
+            result
+        }
+        Ok((status, body, Some(attached))) => incoming::read(status, &body, Some(*attached)),
         Err(error) => Err(error.with_service(|never| match never {})),
     }
 }
@@ -277,11 +271,11 @@ impl<T: Wire, E: Wire> Future for Pending<T, E> {
             let Progress::Sent(sent) = std::mem::replace(&mut self.progress, Progress::Over) else { unreachable!() };
             let patience = Patience::until(deadline);
             if sent.is_short(self.stub.is_idempotent(index)) {
-                return Poll::Ready(self.stub.finish(index, &self.request, &patience, Ok(sent), incoming::read));
+                return Poll::Ready(read(self.stub.finish(index, &self.request, &patience, Ok(sent))));
             }
             // The rest takes system calls, or a new connection.
             let (stub, request) = (self.stub.clone(), std::mem::take(&mut self.request));
-            let work = move |patience: &Patience| stub.finish(index, &request, patience, Ok(sent), keep);
+            let work = move |patience: &Patience| stub.finish(index, &request, patience, Ok(sent));
             match Awaited::spawn(work, deadline) {
                 Ok(awaited) => self.progress = Progress::Elsewhere(awaited),
                 Err(error) => {
@@ -305,6 +299,17 @@ impl Elsewhere {
         };
         if let Some(task) = task {
             task.wake();
+        }
+    }
+
+    /// Waits for the outcome, on a thread.
+    fn wait(&self) -> Outcome {
+        let waker = Arc::new(Unpark(std::thread::current())).into();
+        loop {
+            match self.poll(&waker) {
+                Poll::Ready(outcome) => return outcome,
+                Poll::Pending => std::thread::park(),
+            }
         }
     }
 
@@ -403,15 +408,10 @@ impl Sent {
         }
     }
 
-    /// Waits for the answer of a call, fetches it if it is long, and passes it to `read`, with what
-    /// came with it. Also receives for the `owner` of memory that was passed on.
+    /// Waits for the answer of a call, and fetches it if it is long. Also receives for the `owner` of
+    /// memory that was passed on.
     #[inline]
-    pub(super) fn finish<R>(
-        mut self,
-        patience: &Patience,
-        owner: Option<&Owner>,
-        read: impl FnOnce(u8, &[u8], Option<Received>) -> R,
-    ) -> Result<R, CallError<Never>> {
+    pub(super) fn finish(mut self, patience: &Patience, owner: Option<&Owner>) -> Outcome {
         let Connection { link, calls, .. } = &*self.connection;
         let take = || calls.take_answer(self.number);
         let taken = match owner {
@@ -423,11 +423,9 @@ impl Sent {
         self.is_over = status & STREAMED == 0;
         if status & (BY_BULK | STREAMED | MEMORY) != 0 {
             let (body, attached) = self.unpack(status, &body, patience)?;
-            return Ok(read(status & !(BY_BULK | STREAMED | MEMORY), &body, Some(attached)));
+            return Ok((status & !(BY_BULK | STREAMED | MEMORY), body, Some(Box::new(attached))));
         }
-        let result = read(status, &body, None);
-        recycle(body);
-        Ok(result)
+        Ok((status, body, None))
     }
 
     /// Fetches a result if it is long, and finds what came with it.

@@ -5,15 +5,14 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use farside_connect::attachments::{Area, Received, attached, expose};
+use farside_connect::attachments::{Area, attached, expose};
 use farside_connect::frame::{BODY_BYTES_MAX, Head, Kind};
 use farside_connect::patience::Patience;
 use farside_connect::{lock, patience};
 use farside_wire::{Encoder, Wire};
 use tracing::Span;
 
-use super::incoming;
-use super::pending::{Pending, Sent};
+use super::pending::{Outcome, Pending, Sent, read};
 use super::{Client, Connection};
 use crate::answer::{BIND, BY_BULK, Bind, Bound, WITH_MEMORY};
 use crate::error::{ARGUMENTS, CallError, Never, Ran, Stage};
@@ -159,7 +158,7 @@ impl Stub {
         let (request, now) = (Request::new(arguments), Instant::now());
         let patience = Patience::until(self.deadline(now));
         let sent = self.send_request(index, &request, self.bound(index, now), now, &patience);
-        self.finish(index, &request, &patience, sent, incoming::read)
+        read(self.finish(index, &request, &patience, sent))
     }
 
     /// Sends a call of the procedure `index`, and does not wait for its end. See
@@ -191,19 +190,17 @@ impl Stub {
 
     /// Waits for the answer of a call. Makes the call again when its connection was lost, if it did
     /// not run or is idempotent.
-    #[inline]
-    pub(super) fn finish<T, E>(
+    pub(super) fn finish(
         &self,
         index: usize,
         request: &Request,
         patience: &Patience,
         mut sent: Result<Sent, CallError<Never>>,
-        read: impl Fn(u8, &[u8], Option<Received>) -> Result<T, CallError<E>>,
-    ) -> Result<T, CallError<E>> {
+    ) -> Outcome {
         let owner = request.memory.iter().find_map(|area| area.owner_led_here());
         loop {
-            let error = match sent.and_then(|sent| sent.finish(patience, owner.as_ref(), &read)) {
-                Ok(result) => return result,
+            let error = match sent.and_then(|sent| sent.finish(patience, owner.as_ref())) {
+                Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
             // What the handler has released is not there for a second time.
@@ -212,7 +209,7 @@ impl Stub {
             let now = Instant::now();
             let is_wanted = now < patience.deadline && !patience.is_cancelled();
             if !matches!(error, CallError::Lost { .. }) || !may_again || !is_wanted {
-                return Err(error.with_service(|never| match never {}));
+                return Err(error);
             }
             sent = self.send_request(index, request, self.bound(index, now), now, patience);
         }
@@ -312,7 +309,7 @@ impl Stub {
         let bind = Bind { service: self.parts.signature.service.clone(), provider: self.parts.provider, procedures };
         let request = Request { arguments: farside_wire::encode(&bind, Vec::new()), ..Request::default() };
         let sent = send(connection.clone(), BIND, 0, &request, Instant::now(), patience.deadline)?;
-        let bound: Vec<Bound> = sent.finish(patience, None, incoming::read)??;
+        let bound: Vec<Bound> = read(sent.finish(patience, None))?;
         if bound.len() != self.parts.signature.procedures.len() {
             let cause = format!("{} answers for {} names", bound.len(), self.parts.signature.procedures.len());
             return Err(CallError::Undecodable { what: crate::error::RESULT, cause });

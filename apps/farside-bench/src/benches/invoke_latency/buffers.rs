@@ -2,7 +2,9 @@
 
 use std::hint::black_box;
 
-use farside::{Countdown, Lent, On, Refused, Registered, ResultPlace, To, Worker, WorkerId, Written};
+use farside::{
+    Comparison, GlobalPtr, Lent, On, Refused, Registered, ResultPlace, Signal, To, Worker, WorkerId, Written,
+};
 
 use super::sum_of;
 use crate::kit::*;
@@ -75,14 +77,16 @@ pub(super) fn call_into(me: &Worker, peer: WorkerId, trips: u64, _: usize) -> fa
     Ok(latency)
 }
 
-/// A word in registered memory of the caller is counted down.
+/// A word in registered memory of the caller is counted up by a signal.
 pub(super) fn countdown(me: &Worker, peer: WorkerId, trips: u64, _: usize) -> farside::Result<Latency> {
     let memory = me.allocate_at(me.process(), 64)?;
-    let executed = Countdown::new(me, memory, 0, 0)?;
+    let executed: GlobalPtr<u64> = memory.address()?.cast();
+    executed.store(me, 0)?;
+    let mut calls = 0;
     let latency = time_latency::<farside::Error>(trips, || {
-        executed.add(me, 1)?;
-        me.to(peer).counting(executed).call((), |_, ()| ())?;
-        executed.wait(me)
+        calls += 1;
+        me.to(peer).signalling(executed, Signal::Add(1)).call((), |_, ()| ())?;
+        executed.wait_until(me, Comparison::Ge, calls).map(drop)
     })?;
     me.release(memory)?;
     Ok(latency)

@@ -5,7 +5,7 @@ use farside_fabric::transport::AtomicChange;
 use farside_fabric::{FabricError, ProcessId, RemoteRegion};
 
 use super::super::movement::Failure;
-use super::super::space::own_range;
+use super::super::space::{own_range, range_at_once};
 use super::Signal;
 use super::message::{Refusal, Refused, SignalMessage};
 use crate::error::Result;
@@ -242,6 +242,22 @@ impl Process {
         let answer = SignalMessage::Raised { request, refused: raised.err() };
         // A process that is lost by now needs no answer.
         let _ = self.send::<GlobalRoom>(to, &GlobalMessage::Signal(answer));
+    }
+
+    /// Gives a signal without waiting: here, if the word is at hand, otherwise by its owner. Errors
+    /// are ignored, since no caller waits for them.
+    pub(super) fn signal_soon(&self, place: GlobalAddress, what: Signal) {
+        let Some(owner) = place.process().filter(|owner| owner.number() < self.shape().processes) else { return };
+        if let Some((region, offset)) = range_at_once(self, place, 8) {
+            if region.atomic64(offset, what.change(), self.clock().now()).is_ok() {
+                self.ring_watchers_of(owner);
+            }
+            return;
+        }
+        let request = self.signals().begin(0);
+        let raise = SignalMessage::Raise { request, signal: place, what, to: place, data: Vec::new() };
+        let _ = self.send::<GlobalRoom>(owner, &GlobalMessage::Signal(raise));
+        self.signals().give_up(request);
     }
 
     /// Wakes the watchers of an owner's memory, after this process has changed a word there with a

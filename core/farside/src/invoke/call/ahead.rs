@@ -52,7 +52,7 @@ impl Ahead {
     /// [`Error::Full`](crate::Error::Full) if there is no room and the record may not be staged;
     /// [`Error::PeerLost`](crate::Error::PeerLost); the failure of the transport.
     pub(super) fn send(self, me: &Worker, outbox: &mut Outbox, keeping: Keeping) -> Result<()> {
-        outbox.send_slowly(me.process_handle(), self.how, keeping, self.known).map_err(|(error, _)| error)?;
+        outbox.send_slowly(me.process_handle(), self.how, keeping, &mut Some(self.known))?;
         outbox.leave_out_call();
         Ok(())
     }

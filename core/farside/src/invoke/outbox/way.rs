@@ -20,7 +20,7 @@ use crate::error::{Error, FullCause, Result};
 use crate::invoke::frames::OutFrames;
 use crate::invoke::message::{CallMessage, FramePlace, RingName};
 use crate::invoke::notify::{LatchAddress, count_down};
-use crate::invoke::payload::Payload;
+use crate::invoke::payload::AnyPayload;
 use crate::invoke::ring::backlog::Listed;
 use crate::invoke::staged::Staged;
 use crate::runtime::process::{Process, lock};
@@ -403,17 +403,17 @@ impl Way {
 
     // Staged records.
 
-    /// Stages a record. Hands the payload back when that would exceed `cap_bytes`, or the queue's
-    /// cap if that is `None`.
-    pub(super) fn stage<P: Payload>(&mut self, how: Dispatch, cap_bytes: Option<usize>, payload: P) -> Result<(), P> {
+    /// Stages a record. Returns false when that would exceed `cap_bytes`, or the queue's cap if that
+    /// is `None`.
+    pub(super) fn stage(&mut self, how: Dispatch, cap_bytes: Option<usize>, payload: &mut dyn AnyPayload) -> bool {
         let bytes = record_bytes(payload.bytes());
         if !self.may_stage(bytes, cap_bytes) {
-            return Err(payload);
+            return false;
         }
         self.stage_anyway(how, payload);
         self.counters.calls += 1;
         self.counters.staged += 1;
-        Ok(())
+        true
     }
 
     pub(super) fn may_stage(&self, record_bytes: usize, cap_bytes: Option<usize>) -> bool {
@@ -422,7 +422,7 @@ impl Way {
         alone || self.staged.bytes() + record_bytes <= cap_bytes.unwrap_or(self.queue_cap_bytes)
     }
 
-    pub(super) fn stage_anyway<P: Payload>(&mut self, how: Dispatch, payload: P) {
+    pub(super) fn stage_anyway(&mut self, how: Dispatch, payload: &mut dyn AnyPayload) {
         let bytes = record_bytes(payload.bytes());
         self.staged.push(Header::new(how.entry, how.operand, bytes), bytes, payload);
         self.counters.bytes += bytes as u64;
@@ -617,19 +617,19 @@ impl Way {
         Ok(sent)
     }
 
-    /// Writes a record into the ring and publishes it, if the ring is here and nothing waits;
-    /// otherwise hands the payload back.
-    pub(super) fn put<P: Payload>(&mut self, how: Dispatch, payload: P) -> Result<(), P> {
+    /// Writes a record into the ring and publishes it, if the ring is here and nothing waits.
+    /// Returns whether it did so.
+    pub(super) fn put(&mut self, how: Dispatch, payload: &mut dyn AnyPayload) -> bool {
         let bytes = record_bytes(payload.bytes());
-        let Some(ring) = self.ring.as_mut().filter(|_| self.staged.is_empty()) else { return Err(payload) };
-        let Ok(offset) = ring.sender.reserve(bytes) else { return Err(payload) };
+        let Some(ring) = self.ring.as_mut().filter(|_| self.staged.is_empty()) else { return false };
+        let Ok(offset) = ring.sender.reserve(bytes) else { return false };
         // SAFETY: `bytes` is the size of a record with this payload, and the ring reserved `bytes`
         // bytes at `offset`.
         unsafe { write_payload(ring.sender.chunk(), offset, bytes, payload) };
         ring.sender.publish(Header::new(how.entry, how.operand, bytes), bytes);
         ring.announce();
         self.counters.calls += 1;
-        Ok(())
+        true
     }
 
     /// Tells the receiver that this worker waits for credit (`begin`), or no longer waits.

@@ -12,7 +12,7 @@ use farside_fabric::{ProcessId, WorkerId};
 use crate::error::{Error, Result};
 use crate::invoke::call::WhenFull;
 use crate::invoke::outbox::{Dispatch, Outbox};
-use crate::invoke::payload::Payload;
+use crate::invoke::payload::AnyPayload;
 use crate::runtime::process::{Process, lock};
 
 /// The shared rings of one process, by receiver. Each is made when it is first used.
@@ -52,45 +52,40 @@ impl Lanes {
 
 impl Process {
     /// Sends on the shared ring to a worker.
-    pub(crate) fn send_on_lane<P: Payload>(
+    pub(crate) fn send_on_lane(
         &self,
         to: WorkerId,
         how: Dispatch,
-        payload: P,
+        payload: &mut dyn AnyPayload,
         when_full: WhenFull,
-    ) -> Result<(), (Error, P)> {
+    ) -> Result<()> {
         let Some(cell) = self.lanes().by_receiver.get(to.index()) else {
-            let error = Error::UnknownWorker { worker: to, count: self.shape().workers() };
-            return Err((error, payload));
+            return Err(Error::UnknownWorker { worker: to, count: self.shape().workers() });
         };
         if cell.get().is_none()
             && let Some((process, _)) = self.place_of(to)
             && !self.is_lost(process)
-            && let Err(error) = self.connect(process)
         {
             // Not under the shared ring's lock: this waits for another process's service thread,
             // and service threads take these locks.
-            return Err((error, payload));
+            self.connect(process)?;
         }
         let source = self.shape().callable() + self.id().number();
         let mut lane = lock(cell.get_or_init(|| Box::new(Mutex::new(self.new_outbox(source, to)))));
         if let Some(lost) = self.lost(lane.to_process()) {
-            return Err((lost, payload));
+            return Err(lost);
         }
-        if let Err(error) = self.check_callable(lane.to_process(), how.entry) {
-            return Err((error, payload));
-        }
+        self.check_callable(lane.to_process(), how.entry)?;
         let record_bytes = farside_fabric::ring::record_bytes(payload.bytes());
         let max = self.settings().ring_cap_bytes / 2;
         if record_bytes > max {
-            return Err((Error::long_call(record_bytes, max), payload));
+            return Err(Error::long_call(record_bytes, max));
         }
         let keeping = when_full.keeping();
         self.end_accesses();
-        let payload = match lane.send(how, payload) {
-            Ok(_) => return Ok(()),
-            Err(payload) => payload,
-        };
+        if lane.send(how, &mut *payload).is_ok() {
+            return Ok(());
+        }
         let sent = lane.send_slowly(self, how, keeping, payload);
         if !lane.is_finished() {
             self.lanes().queued.store(true, Ordering::Relaxed);
@@ -100,22 +95,20 @@ impl Process {
 
     /// Sends on the shared ring to a worker. Waits with `wait` if there is no room and `when_full`
     /// says so.
-    pub(crate) fn send_on_lane_or_wait<P: Payload>(
+    pub(crate) fn send_on_lane_or_wait(
         &self,
         to: WorkerId,
         how: Dispatch,
-        mut payload: P,
+        payload: &mut dyn AnyPayload,
         when_full: WhenFull,
         mut wait: impl FnMut(usize) -> Result<()>,
-    ) -> Result<(), Box<(Error, P)>> {
+    ) -> Result<()> {
         loop {
-            payload = match self.send_on_lane(to, how, payload, when_full) {
-                Ok(()) => return Ok(()),
-                Err((Error::Full { .. }, payload)) if when_full == WhenFull::Retry => payload,
-                Err(refused) => return Err(Box::new(refused)),
-            };
-            if let Err(error) = wait(farside_fabric::ring::record_bytes(payload.bytes())) {
-                return Err(Box::new((error, payload)));
+            match self.send_on_lane(to, how, payload, when_full) {
+                Err(Error::Full { .. }) if when_full == WhenFull::Retry => {
+                    wait(farside_fabric::ring::record_bytes(payload.bytes()))?;
+                }
+                outcome => return outcome,
             }
         }
     }

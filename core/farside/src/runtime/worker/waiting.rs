@@ -205,12 +205,29 @@ impl Worker {
     }
 
     /// Like [`wait_until`](Self::wait_until), for a wait that says more.
+    #[inline]
     pub(crate) fn wait_at<T>(
         &self,
         wait: Wait,
         time: Duration,
         mut look: impl FnMut(&Self) -> Option<Result<T>>,
     ) -> Result<T> {
+        let mut found = None;
+        self.wait_untyped(wait, time, &mut |worker| {
+            found = look(worker);
+            found.is_some()
+        })?;
+        found.expect("the wait ended well, because something was found")
+    }
+
+    /// Waits until `look` returns true. Compiled once for all waits.
+    #[inline(never)]
+    fn wait_untyped(&self, wait: Wait, time: Duration, look: &mut dyn FnMut(&Self) -> bool) -> Result<()> {
+        self.wait_by(wait, time, look)
+    }
+
+    #[inline(always)]
+    fn wait_by(&self, wait: Wait, time: Duration, mut look: impl FnMut(&Self) -> bool) -> Result<()> {
         self.not_in_handler(wait.doing)?;
         let mut waiting = Waiting::begin(self, wait);
         let mut backoff = Backoff::new(self.process.wait_policy());
@@ -218,8 +235,8 @@ impl Worker {
         let mut deadline = None::<Deadline>;
         let mut steps = 0_u32;
         loop {
-            if let Some(found) = look(self) {
-                return found;
+            if look(self) {
+                return Ok(());
             }
             let executed = self.executed.get();
             let moved = self.step()?
@@ -263,7 +280,7 @@ impl Worker {
             match look(self) {
                 // A call that ran during this look may have waited itself. That cleared the asleep
                 // flag, so no sender would ring any more.
-                None if nothing_new && !self.keeps_batches() && self.home.doorbell(self.local).is_asleep() => {
+                false if nothing_new && !self.keeps_batches() && self.home.doorbell(self.local).is_asleep() => {
                     self.hand_over();
                     let nap = if self.watches.get() { WATCH_NAP } else { NAP_MAX };
                     let time = left.min(nap);
@@ -274,8 +291,8 @@ impl Worker {
                 }
                 found => {
                     self.home.doorbell(self.local).cancel(token);
-                    if let Some(found) = found {
-                        return found;
+                    if found {
+                        return Ok(());
                     }
                 }
             }
@@ -405,7 +422,7 @@ impl Worker {
 
     /// Waits until the result of a call has arrived, or can no longer arrive.
     pub(crate) fn wait_for_result(&self, wait: Wait, slot: SlotHandle, time: Duration) -> Result<()> {
-        self.wait_at(wait, time, |worker| worker.has_ended(slot).then_some(Ok(())))
+        self.wait_by(wait, time, |worker| worker.has_ended(slot))
     }
 
     /// Returns whether the result of a call has arrived, or can no longer arrive.

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use farside::prelude::*;
 use farside::{
-    AddressFault, AtomicChange, Countdown, Error, GlobalPtr, Order, Result, ResultPlace, Signal, Simulation,
+    AddressFault, AtomicChange, Comparison, Error, GlobalPtr, Order, Result, ResultPlace, Signal, Simulation,
 };
 use farside_kit::sync::{Combining, LockManager};
 
@@ -97,9 +97,10 @@ fn by_calls(me: &Worker) -> Result<()> {
             Ok(())
         })?;
         exchange(&|order| {
-            let done = Countdown::new(me, own, 64, 1)?;
-            me.to(next).counting(done).call(order, change)?;
-            done.wait(me)
+            let done: GlobalPtr<u64> = own.address()?.cast::<u64>().add(8)?;
+            done.store(me, 0)?;
+            me.to(next).signalling(done, Signal::Add(1)).call(order, change)?;
+            done.wait_until(me, Comparison::Eq, 1).map(drop)
         })?;
         exchange(&|order| {
             let later = me.call_with_reply(next, order, |there, order, reply: Reply<()>| {
