@@ -94,8 +94,8 @@ impl Sequence {
 }
 
 /// The end of a turn of waiting.
-enum Seen<T> {
-    Found(T),
+enum Seen {
+    Found,
     Heard(Standing),
 }
 
@@ -111,6 +111,16 @@ impl Group<'_> {
         whom: WorkerId,
         mut look: impl FnMut() -> Option<T>,
     ) -> Result<T> {
+        let mut found = None;
+        self.wait_for_all_untyped(doing, whom, &mut || {
+            found = look();
+            found.is_some()
+        })?;
+        Ok(found.expect("the wait ended well, because something was found"))
+    }
+
+    /// Waits until `look` returns true. Compiled once for all types.
+    fn wait_for_all_untyped(self, doing: &'static str, whom: WorkerId, look: &mut dyn FnMut() -> bool) -> Result<()> {
         self.sequence().begin_waiting(whom);
         let total = self.me.default_deadline();
         let pace = ASK_AFTER.min(total / 4);
@@ -121,8 +131,8 @@ impl Group<'_> {
             let mut checked = None;
             let wait = Wait::at(doing, self.site).on(Whom::Worker(missing));
             let seen = self.me.wait_at(wait, time, |_| {
-                if let Some(found) = look() {
-                    return Some(Ok(Seen::Found(found)));
+                if look() {
+                    return Some(Ok(Seen::Found));
                 }
                 self.sequence().looks += 1;
                 // What fails a collective comes as a call or as a notice.
@@ -136,7 +146,7 @@ impl Group<'_> {
                 Some(answer.poll()?.map(Seen::Heard))
             });
             match (seen, asked.take()) {
-                (Ok(Seen::Found(found)), _) => break Ok(found),
+                (Ok(Seen::Found), _) => break Ok(()),
                 // Both may wait for a value, so that none comes which would show it.
                 (Ok(Seen::Heard(Standing::Waits { number, content, .. })), Some((there, _)))
                     if self.sequence().is_other(number, &content) =>
