@@ -7,8 +7,8 @@ use farside::prelude::*;
 use farside::{GlobalSlice, Result};
 use farside_fabric::transport::AtomicChange;
 
-/// Waiting for the signals of an array of words, of which each is numbered by its place. A word that
-/// is not zero is a notification.
+/// Waiting for the signals of an array of words, of which each is numbered by its place. A word
+/// that is not zero is a notification.
 ///
 /// A worker puts data and notifies by a [signal](farside::Signal)
 /// ([`put_signal`](farside::AwaitSignals::put_signal)). The owner's workers wait for any of the

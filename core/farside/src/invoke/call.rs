@@ -120,8 +120,8 @@ pub trait Sends<'w>: Sized + 'w {
 /// | [`call_into`](Self::call_into) | the call; the result into registered memory of any process | | at once | published | result is in place |
 /// | [`call_named`](Self::call_named), [`call_named_return`](Self::call_named_return) | encoded arguments | | at once | published | has run |
 ///
-/// With [`signalling`](Self::signalling) instead of [`notify`](Self::notify), calls give a signal in
-/// a word of memory, which any process can watch. A [`Caller`](crate::Caller) has the forms
+/// With [`signalling`](Self::signalling) instead of [`notify`](Self::notify), calls give a signal
+/// in a word of memory, which any process can watch. A [`Caller`](crate::Caller) has the forms
 /// without registered memory. [`Worker::everyone`] has the same forms for all workers. Calls by
 /// name have arguments and results only. A buffer travels with them as a `Vec<u8>`, because a
 /// function of another binary could not check registered memory when it reads it.

@@ -408,8 +408,8 @@ impl Sent {
         }
     }
 
-    /// Waits for the answer of a call, and fetches it if it is long. Also receives for the `owner` of
-    /// memory that was passed on.
+    /// Waits for the answer of a call, and fetches it if it is long. Also receives for the `owner`
+    /// of memory that was passed on.
     #[inline]
     pub(super) fn finish(mut self, patience: &Patience, owner: Option<&Owner>) -> Outcome {
         let Connection { link, calls, .. } = &*self.connection;

@@ -403,8 +403,8 @@ impl Way {
 
     // Staged records.
 
-    /// Stages a record. Returns false when that would exceed `cap_bytes`, or the queue's cap if that
-    /// is `None`.
+    /// Stages a record. Returns false when that would exceed `cap_bytes`, or the queue's cap if
+    /// that is `None`.
     pub(super) fn stage(&mut self, how: Dispatch, cap_bytes: Option<usize>, payload: &mut dyn AnyPayload) -> bool {
         let bytes = record_bytes(payload.bytes());
         if !self.may_stage(bytes, cap_bytes) {
