@@ -473,7 +473,7 @@ impl<'w> Sends<'w> for Worker {
             to.from.note_call(to.to, function, !to.lane, Location::caller());
         }
         if to.special {
-            return to.submit_slowly(entry, operand, Box::new(payload)).map_err(|refused| *refused);
+            return unboxed(to.submit_slowly(entry, operand, Box::new(payload)));
         }
         let mut outbox = cell.borrow_mut();
         let sent = match to.batch_bytes {
@@ -490,7 +490,7 @@ impl<'w> Sends<'w> for Worker {
             }
             Err(payload) => {
                 drop(outbox);
-                to.submit_slowly(entry, operand, Box::new(payload)).map_err(|refused| *refused)
+                unboxed(to.submit_slowly(entry, operand, Box::new(payload)))
             }
         }
     }
@@ -576,6 +576,12 @@ impl<N: Counted> To<'_, Worker, N> {
         let sent = self.untyped().submit_untyped(how, &mut payload);
         sent.map_err(|error| Box::new((error, payload.expect("a refused payload was not written"))))
     }
+}
+
+/// Unboxes what was refused, apart from the fast path.
+#[cold]
+fn unboxed<P>(sent: Result<(), Box<(Error, P)>>) -> Result<(), (Error, P)> {
+    sent.map_err(|refused| *refused)
 }
 
 impl<N> To<'_, Worker, N> {
