@@ -157,7 +157,7 @@ impl Meeting<'_> {
     /// Closes the reading end, after `taken` messages.
     ///
     /// # Errors
-    /// The reason why a writer that has not closed could not be told.
+    /// The reason why a writer that has not closed got no message.
     pub(super) fn close_inlet(&self, name: PipeName, taken: u64) -> farside::Result<()> {
         let mut books = lock(&self.room::<Pipes>().0);
         let Some(Incoming { inlet, writer, next, .. }) = books.incoming.remove(&name) else { return Ok(()) };

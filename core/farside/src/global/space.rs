@@ -523,8 +523,8 @@ impl Worker {
             return work(&|index, change| {
                 assert!(index < count, "the index of a word is below the count");
                 // SAFETY: aligned, as `check_alignment` has checked, and below `count` words that
-                // are mapped here, as `mapped` found. They stay mapped while `work` runs, since by the
-                // contract it makes this worker attach or drop no region.
+                // are mapped here, as `mapped` found. They stay mapped while `work` runs, since by
+                // the contract it makes this worker attach or drop no region.
                 Ok(change.apply(unsafe { racy::atomic_u64(base.wrapping_add(index * 8)) }))
             });
         }
