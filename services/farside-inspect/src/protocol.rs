@@ -158,6 +158,29 @@ pub struct Part {
     pub step: Option<u64>,
 }
 
+impl Part {
+    /// A single number without a step.
+    #[must_use]
+    pub fn new(name: impl Into<String>, worker: u32, role: Role) -> Self {
+        Self {
+            name: name.into(),
+            worker,
+            role,
+            kind: Kind::Plain,
+            is_writable: false,
+            element: ElementType::F64,
+            fields: Vec::new(),
+            whole: Vec::new(),
+            origin: Vec::new(),
+            shape: Vec::new(),
+            units: String::new(),
+            zero: Vec::new(),
+            spacing: Vec::new(),
+            step: None,
+        }
+    }
+}
+
 /// The step of a view that a reader wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 #[wire(crate = "farside_rpc")]
@@ -217,12 +240,12 @@ pub struct Places {
 #[derive(Clone, Debug, PartialEq, Wire)]
 #[wire(crate = "farside_rpc")]
 pub enum Order {
-    /// Sets a parameter in all processes.
+    /// Sets a parameter, or runs an action, at all workers that have it.
     Set {
         /// Its name.
-        parameter: String,
-        /// Its new value.
-        value: f64,
+        name: String,
+        /// The new value of a parameter. `None` for an action.
+        value: Option<f64>,
     },
     /// Writes elements of a view.
     Write {
@@ -230,11 +253,6 @@ pub enum Order {
         places: Places,
         /// The elements, in row-major order.
         bytes: Vec<u8>,
-    },
-    /// Runs an action on all workers that have it.
-    Act {
-        /// Its name.
-        action: String,
     },
 }
 

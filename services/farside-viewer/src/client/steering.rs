@@ -173,7 +173,7 @@ impl Inspector {
     /// # Errors
     /// [`InspectError`]: [`Refused::Range`] among others.
     pub fn set(&self, parameter: &str, value: f64) -> Result<Option<u64>, InspectError> {
-        let order = Order::Set { parameter: parameter.into(), value };
+        let order = Order::Set { name: parameter.into(), value: Some(value) };
         self.change(&[order], || format!("a parameter {parameter:?}"))
     }
 
@@ -183,7 +183,7 @@ impl Inspector {
     /// # Errors
     /// [`InspectError`].
     pub fn act(&self, action: &str) -> Result<Option<u64>, InspectError> {
-        self.change(&[Order::Act { action: action.into() }], || format!("an action {action:?}"))
+        self.change(&[Order::Set { name: action.into(), value: None }], || format!("an action {action:?}"))
     }
 
     /// Asks a probe of one worker, or of all that have it. Returns the workers with their answers.
