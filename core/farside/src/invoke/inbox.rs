@@ -340,15 +340,18 @@ fn run_ring(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
             // The chunk was granted here before its sender learned of it; the next turn finds it.
             Ok(())
         }
-        Ok(Stop::Corrupt(cause)) => {
-            // Its sender is alive and may still write there.
-            let pieces = inbox.close(index);
-            let ring = RingName { source: index as u32, to: worker.id().number() };
-            worker.process_handle().calls.rings.retire(worker.process_handle(), ring, worker.thread_index(), &pieces);
-            Err(Error::CorruptRing { from: source, cause })
-        }
+        Ok(Stop::Corrupt(cause)) => Err(close_corrupt(worker, inbox, index, source, cause)),
         Err(panic) => Err(handler_error(source, &*panic)),
     }
+}
+
+/// Closes a corrupt ring. Its sender is alive and may still write there.
+#[cold]
+fn close_corrupt(worker: &Worker, inbox: &mut Inbox, index: usize, source: Source, cause: CorruptRecord) -> Error {
+    let pieces = inbox.close(index);
+    let (process, ring) = (worker.process_handle(), RingName { source: index as u32, to: worker.id().number() });
+    process.calls.rings.retire(process, ring, worker.thread_index(), &pieces);
+    Error::CorruptRing { from: source, cause }
 }
 
 /// Runs records until there are no more, or the turn is over. Records each while the worker is
