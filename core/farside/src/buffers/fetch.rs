@@ -15,8 +15,8 @@ use crate::runtime::worker::Worker;
 /// memory and `go` runs afterwards. Until then the sender's later calls in the same stream wait,
 /// unless the call is `aside`.
 ///
-/// Mapped memory was [offered](crate::runtime::process::Links::offer) before the call, so that this finds it attached
-/// although its owner may have stopped.
+/// Mapped memory was [offered](crate::runtime::process::Links::offer) before the call, so that this
+/// finds it attached although its owner may have stopped.
 pub(crate) fn fetch(worker: &Worker, memory: Extent, aside: bool, go: impl FnOnce(&Worker, Result<Vec<u8>>) + 'static) {
     let fetches = worker.fetches();
     let process = worker.process_handle();
