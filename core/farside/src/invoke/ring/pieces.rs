@@ -28,7 +28,7 @@ pub fn free_piece(process: &Process, piece: Extent) {
 }
 
 /// Returns the memory in which a piece lies, if it is mapped here: a peer's, if the peer has
-/// [offered](crate::runtime::process::Links::offer) it. Does not wait.
+/// offered it. Does not wait.
 pub fn mapped_piece(process: &Process, piece: Extent) -> Option<Arc<SharedMemory>> {
     piece.key.check(piece.offset, usize::try_from(piece.bytes).ok()?).ok()?;
     if piece.key.process == process.id() {
