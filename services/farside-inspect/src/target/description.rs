@@ -1,4 +1,4 @@
-//! What a program may say of an area: its name, shape, place, units and coordinates.
+//! Descriptions of areas, as a program gives them: names, shapes, places, units and coordinates.
 
 use super::error::ExposeError;
 use crate::element::{Element, is_possible};
