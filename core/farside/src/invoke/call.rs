@@ -230,7 +230,7 @@ impl<'w, S: Sends<'w>> To<'w, S> {
 
     /// Counts `synchronizer` down when each call was sent, or executed.
     pub fn notify(mut self, synchronizer: &'w Synchronizer<'w>, on: On) -> Self {
-        if let Some((process, _)) = self.from.process_handle().place_of(self.to) {
+        if let Some((process, _)) = self.from.process_handle().job.place_of(self.to) {
             synchronizer.asks(process);
         }
         self.notify = match on {
@@ -261,7 +261,7 @@ impl<'w, S: Sends<'w>, N: Counted> To<'w, S, N> {
 
     #[inline(always)]
     pub(crate) fn operand_of(&self, function: usize) -> Result<u32> {
-        self.from.process_handle().table().offset_of(function)
+        self.from.process_handle().calls.table.offset_of(function)
     }
 
     /// Runs `function(there, arguments)` on the other worker when that worker makes progress.
@@ -618,8 +618,8 @@ impl To<'_> {
         }
         let mut deadline = worker.deadline_after(worker.default_deadline());
         let Some(cell) = self.outbox else { return Err(worker.unknown(self.to)) };
-        process.check_callable(cell.borrow().to_process(), how.entry)?;
-        if process.is_observed() {
+        process.job.check_callable(cell.borrow().to_process(), how.entry)?;
+        if process.accesses.is_observed() {
             // No call may join a batch without passing the checker.
             how.batch_bytes = 0;
         }
@@ -667,7 +667,7 @@ impl To<'_> {
         let worker = self.from;
         let process = worker.process_handle();
         let mut deadline = worker.deadline_after(worker.default_deadline());
-        process.send_on_lane_or_wait(self.to, how, payload, self.when_full_now(), |record_bytes| {
+        process.calls.lanes.send_or_wait(process, self.to, how, payload, self.when_full_now(), |record_bytes| {
             worker.wait_for_lane(self.to, record_bytes, &mut deadline)
         })?;
         if let Notify::Sent(latch) = self.notify {

@@ -113,7 +113,7 @@ impl Streaming {
         };
         let Session { shared, number, .. } = &*self.session;
         shared.queue.add(*number, Box::new(work));
-        if shared.pool == 0 {
+        if shared.options.pool == 0 {
             shared.waker.wake();
         }
     }

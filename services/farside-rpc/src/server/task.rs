@@ -87,7 +87,7 @@ impl Task {
     fn queue(self: Arc<Self>) {
         let Session { shared, number, .. } = &*self.session.clone();
         shared.queue.add(*number, Box::new(move || self.poll()));
-        if shared.pool == 0 {
+        if shared.options.pool == 0 {
             shared.waker.wake();
         }
     }
