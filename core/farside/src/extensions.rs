@@ -5,16 +5,17 @@ use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
 use std::mem;
+use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use farside_fabric::threads::{NotTaken, PoolOptions, ThreadPool};
 use farside_fabric::{ProcessId, WorkerId};
 
 use crate::error::{Error, Result};
 use crate::invoke::caller::Caller;
 use crate::invoke::table::Errand;
 use crate::runtime::activity::Activity;
-use crate::runtime::aside::Aside;
-use crate::runtime::process::{Process, lock};
+use crate::runtime::process::Process;
 use crate::runtime::room::{Room, Seed};
 use crate::runtime::worker::Worker;
 use crate::wire::Wire;
@@ -27,11 +28,10 @@ const ERRANDS_MAX: usize = 16;
 type States = HashMap<TypeId, Arc<dyn Any + Send + Sync>>;
 
 /// The state of libraries in one process.
-#[derive(Default)]
 pub(crate) struct Extensions {
     states: Mutex<States>,
-    /// The threads of background functions, perhaps with some that have ended.
-    errands: Mutex<Vec<Aside>>,
+    /// The threads of background functions.
+    threads: ThreadPool,
 }
 
 /// A function for a process to run, and its bytes.
@@ -53,16 +53,16 @@ impl Extensions {
         state.downcast().expect("a state has the type under which it was stored")
     }
 
-    /// Runs a background function on a thread of its own. Drops it if the limit of [`ERRANDS_MAX`]
-    /// is reached.
+    /// Runs a background function on a thread of its own. Drops it if [`ERRANDS_MAX`] of them run
+    /// or the process ends.
     fn begin_errand(&self, process: &Arc<Process>, errand: fn(&Caller, &[u8]), bytes: Vec<u8>) -> Result<()> {
-        let mut errands = lock(&self.errands);
-        errands.retain(|errand| !errand.has_ended());
-        if errands.len() < ERRANDS_MAX {
-            let run = move |process: &Arc<Process>| errand(&Caller::new(process.clone()), &bytes);
-            errands.push(Aside::start(process, "farside errand", run)?);
+        let caller = Caller::new(process.clone());
+        match self.threads.add(0, Box::new(move || errand(&caller, &bytes))) {
+            Err(NotTaken::NoThread(cause)) => {
+                Err(Error::System { doing: "starting a thread beside the workers", cause })
+            }
+            Ok(()) | Err(NotTaken::Full | NotTaken::Closed) => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -79,8 +79,9 @@ impl Room for Extensions {
 
     type Local = ();
 
-    fn new(_: &Seed<'_>) -> Self {
-        Self::default()
+    fn new(seed: &Seed<'_>) -> Self {
+        let options = PoolOptions { unfinished_max: ERRANDS_MAX, ..PoolOptions::new("farside errand", ERRANDS_MAX) };
+        Self { states: Mutex::default(), threads: ThreadPool::new(seed.transport.clock(), options) }
     }
 
     fn local(&self, _: &Arc<Process>, _: usize) {}
@@ -95,8 +96,10 @@ impl Room for Extensions {
     }
 
     fn stop(&self, _: &Process) {
-        let errands = mem::take(&mut *lock(&self.errands));
-        errands.into_iter().for_each(Aside::join);
+        self.threads.close();
+        if let Err(panic) = self.threads.join() {
+            resume_unwind(panic);
+        }
         let states = mem::take(&mut *self.lock());
         // A destructor may take its time, and must not find the lock taken.
         drop(states);
