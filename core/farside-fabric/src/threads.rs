@@ -50,20 +50,6 @@ impl PoolOptions {
     }
 }
 
-/// The reason why a pool did not take work. The work was dropped.
-#[derive(Debug, thiserror::Error)]
-pub enum NotTaken {
-    /// The pool is closed.
-    #[error("the pool of threads is closed")]
-    Closed,
-    /// The limit for unfinished work is reached.
-    #[error("too much work waits for a thread")]
-    Full,
-    /// The system did not start a thread.
-    #[error(transparent)]
-    NoThread(io::Error),
-}
-
 /// Threads that run work.
 ///
 /// *Cost*: work takes a lock when it is added and one when it has run. Adding it makes a system
@@ -74,10 +60,10 @@ pub enum NotTaken {
 /// use farside_fabric::threads::{PoolOptions, ThreadPool};
 ///
 /// let pool = ThreadPool::new(Clock::real(), PoolOptions::new("example", 2));
-/// pool.add(0, Box::new(|| println!("on a thread")))?;
+/// assert!(pool.add(0, Box::new(|| println!("on a thread")))?);
 /// pool.close();
 /// assert!(pool.join().is_ok());
-/// # Ok::<(), farside_fabric::threads::NotTaken>(())
+/// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct ThreadPool(Arc<Shared>);
 
@@ -152,52 +138,40 @@ impl ThreadPool {
         Ok(())
     }
 
-    /// Has a thread run work.
+    /// Has a thread run work. Returns false if the pool is full or closed. Work that will not run
+    /// is dropped.
     ///
     /// # Errors
-    /// [`NotTaken`] says why no thread will run it.
-    pub fn add(&self, source: u64, work: Work) -> Result<(), NotTaken> {
+    /// The error of the system if a thread is needed and cannot be started.
+    pub fn add(&self, source: u64, work: Work) -> io::Result<bool> {
         let PoolOptions { threads, are_lasting, running_max, unfinished_max, .. } = self.0.options;
+        // Dropped before the work, which may own what uses this pool.
         let mut guard = lock(&self.0.state);
         let state = &mut *guard;
-        let refused = match () {
-            () if state.is_closed => Some(NotTaken::Closed),
-            () if state.unfinished >= unfinished_max => Some(NotTaken::Full),
-            () => None,
-        };
-        if let Some(refused) = refused {
-            drop(guard);
-            // Without the lock: the work may own what uses this pool.
-            drop(work);
-            return Err(refused);
+        if state.is_closed || state.unfinished >= unfinished_max {
+            return Ok(false);
+        }
+        if !are_lasting && state.threads < threads && state.may_run(source, running_max) {
+            // Further threads could start, so no work waits that may run: none of this source.
+            self.start_thread(state)?;
+            state.unfinished += 1;
+            state.sources.entry(source).or_default().running += 1;
+            state.first.push_back((source, work));
+            return Ok(true);
         }
         state.unfinished += 1;
+        self.0.waiting.fetch_add(1, Ordering::Relaxed);
         let of_source = state.sources.entry(source).or_default();
-        let may_run = of_source.running < running_max;
-        if may_run && !are_lasting && state.threads < threads {
-            // Further threads could start, so no work waits that may run: none of this source.
-            of_source.running += 1;
-            state.first.push_back((source, work));
-            if let Err(cause) = self.start_thread(state) {
-                let unstarted = state.first.pop_back();
-                self.0.finish(&mut guard, source);
-                drop(guard);
-                drop(unstarted);
-                return Err(NotTaken::NoThread(cause));
-            }
-            return Ok(());
-        }
         of_source.waiting.push_back(work);
         if of_source.waiting.len() == 1 {
             state.turns.push_back(source);
         }
-        self.0.waiting.fetch_add(1, Ordering::Relaxed);
-        let wakes = may_run && state.idle_threads > 0;
+        let wakes = state.idle_threads > 0 && of_source.running < running_max;
         drop(guard);
         if wakes {
             self.0.added.notify_one();
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Runs the next work of a pool without threads, if there is some. Returns its source.
@@ -284,8 +258,7 @@ impl Shared {
     /// Takes the next work that may run.
     fn take(&self, state: &mut State) -> Option<(u64, Work)> {
         let running_max = self.options.running_max;
-        let may_run = |source: &u64| state.sources.get(source).is_some_and(|of| of.running < running_max);
-        let place = state.turns.iter().position(may_run)?;
+        let place = state.turns.iter().position(|source| state.may_run(*source, running_max))?;
         let source = state.turns.remove(place)?;
         let of_source = state.sources.get_mut(&source)?;
         let work = of_source.waiting.pop_front()?;
@@ -301,15 +274,11 @@ impl Shared {
     /// other thread is woken for it.
     fn run(&self, source: u64, work: Work) -> MutexGuard<'_, State> {
         let ran = catch_unwind(AssertUnwindSafe(work));
-        let mut state = lock(&self.state);
+        let mut guard = lock(&self.state);
+        let state = &mut *guard;
         if let Err(panic) = ran {
             state.panic.get_or_insert(panic);
         }
-        self.finish(&mut state, source);
-        state
-    }
-
-    fn finish(&self, state: &mut State, source: u64) {
         if let Entry::Occupied(mut of_source) = state.sources.entry(source) {
             of_source.get_mut().running -= 1;
             if of_source.get().running == 0 && of_source.get().waiting.is_empty() {
@@ -317,6 +286,7 @@ impl Shared {
             }
         }
         self.end_one(state);
+        guard
     }
 
     fn end_one(&self, state: &mut State) {
@@ -324,6 +294,13 @@ impl Shared {
         if state.watchers > 0 {
             self.ended.notify_all();
         }
+    }
+}
+
+impl State {
+    /// Returns whether work of a source may begin to run.
+    fn may_run(&self, source: u64, running_max: usize) -> bool {
+        self.sources.get(&source).is_none_or(|of_source| of_source.running < running_max)
     }
 }
 
@@ -379,7 +356,7 @@ mod tests {
         let pool = pool(PoolOptions::new("turns", 0));
         let (note, noted) = notes();
         for (source, number) in [(1, 10), (1, 11), (1, 12), (2, 20), (3, 30), (2, 21)] {
-            pool.add(source, note(number)).unwrap();
+            assert!(pool.add(source, note(number)).unwrap());
         }
         assert_eq!((pool.unfinished(), pool.waiting()), (6, 6));
         while pool.run_one().is_some() {}
@@ -397,10 +374,10 @@ mod tests {
             }
             let gates: Vec<_> = (0..5).map(|_| gate()).collect();
             let (opens, works): (Vec<_>, Vec<_>) = gates.into_iter().unzip();
-            works.into_iter().for_each(|work| pool.add(1, work).unwrap());
+            works.into_iter().for_each(|work| assert!(pool.add(1, work).unwrap()));
             let (note, noted) = notes();
             for number in 0..10 {
-                pool.add(2, note(number)).unwrap();
+                assert!(pool.add(2, note(number)).unwrap());
                 assert_eq!(noted.recv_timeout(limit()), Ok(number));
             }
             opens.iter().for_each(|open| open.send(()).unwrap());
@@ -416,8 +393,8 @@ mod tests {
                 pool.start().unwrap();
             }
             let (note, noted) = notes();
-            pool.add(1, Box::new(|| panic!("planted"))).unwrap();
-            pool.add(1, note(5)).unwrap();
+            assert!(pool.add(1, Box::new(|| panic!("planted"))).unwrap());
+            assert!(pool.add(1, note(5)).unwrap());
             assert_eq!(noted.recv_timeout(limit()), Ok(5));
             pool.close();
             assert_eq!(pool.join().unwrap_err().downcast_ref(), Some(&"planted"));
@@ -430,13 +407,13 @@ mod tests {
         let pool = pool(PoolOptions { unfinished_max: 2, ..PoolOptions::new("full", 1) });
         let (open, work) = gate();
         let (note, noted) = notes();
-        pool.add(0, work).unwrap();
-        pool.add(0, note(1)).unwrap();
-        assert!(matches!(pool.add(0, note(2)), Err(NotTaken::Full)));
+        assert!(pool.add(0, work).unwrap());
+        assert!(pool.add(0, note(1)).unwrap());
+        assert!(!pool.add(0, note(2)).unwrap());
         open.send(()).unwrap();
         assert_eq!(noted.recv_timeout(limit()), Ok(1));
         wait_until("the work has ended", || pool.unfinished() == 0);
-        pool.add(0, note(3)).unwrap();
+        assert!(pool.add(0, note(3)).unwrap());
         assert_eq!(noted.recv_timeout(limit()), Ok(3));
         end(&pool);
     }
@@ -450,10 +427,10 @@ mod tests {
             }
             let (open, work) = gate();
             let (note, noted) = notes();
-            pool.add(1, work).unwrap();
-            (0..4).for_each(|number| pool.add(1, note(number)).unwrap());
+            assert!(pool.add(1, work).unwrap());
+            (0..4).for_each(|number| assert!(pool.add(1, note(number)).unwrap()));
             pool.close();
-            assert!(matches!(pool.add(2, note(9)), Err(NotTaken::Closed)));
+            assert!(!pool.add(2, note(9)).unwrap());
             open.send(()).unwrap();
             end(&pool);
             assert_eq!(noted.try_iter().collect::<Vec<_>>(), [0, 1, 2, 3]);
@@ -466,15 +443,15 @@ mod tests {
         let (note, noted) = notes();
         LACKS_THREADS.set(true);
         let refused = pool.add(1, note(0)).unwrap_err();
-        assert!(matches!(&refused, NotTaken::NoThread(cause) if cause.kind() == io::ErrorKind::WouldBlock));
+        assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
         assert!(pool.start().is_err());
         LACKS_THREADS.set(false);
         let (open, work) = gate();
-        pool.add(1, work).unwrap();
+        assert!(pool.add(1, work).unwrap());
         LACKS_THREADS.set(true);
-        assert!(matches!(pool.add(2, note(1)), Err(NotTaken::NoThread(_))));
+        pool.add(2, note(1)).unwrap_err();
         // The thread of this source runs it later.
-        pool.add(1, note(2)).unwrap();
+        assert!(pool.add(1, note(2)).unwrap());
         open.send(()).unwrap();
         assert_eq!(noted.recv_timeout(limit()), Ok(2));
         LACKS_THREADS.set(false);
@@ -486,7 +463,7 @@ mod tests {
     fn threads_that_do_not_last_keep_the_order_of_a_source() {
         let pool = pool(PoolOptions { running_max: 1, ..PoolOptions::new("passing", 4) });
         let (note, noted) = notes();
-        (0..2000).for_each(|number| pool.add(number % 7, note(number)).unwrap());
+        (0..2000).for_each(|number| assert!(pool.add(number % 7, note(number)).unwrap()));
         pool.close();
         pool.join().unwrap();
         let noted: Vec<_> = noted.try_iter().collect();
@@ -502,7 +479,7 @@ mod tests {
         let pool = pool(PoolOptions::new("awaited", 1));
         assert_eq!(pool.wait_until_less(deadline()), 0);
         let (open, work) = gate();
-        pool.add(0, work).unwrap();
+        assert!(pool.add(0, work).unwrap());
         pool.count_one();
         assert_eq!(pool.wait_until_less(now()), 2);
         open.send(()).unwrap();

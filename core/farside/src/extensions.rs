@@ -8,7 +8,7 @@ use std::mem;
 use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use farside_fabric::threads::{NotTaken, PoolOptions, ThreadPool};
+use farside_fabric::threads::{PoolOptions, ThreadPool};
 use farside_fabric::{ProcessId, WorkerId};
 
 use crate::error::{Error, Result};
@@ -57,12 +57,9 @@ impl Extensions {
     /// or the process ends.
     fn begin_errand(&self, process: &Arc<Process>, errand: fn(&Caller, &[u8]), bytes: Vec<u8>) -> Result<()> {
         let caller = Caller::new(process.clone());
-        match self.threads.add(0, Box::new(move || errand(&caller, &bytes))) {
-            Err(NotTaken::NoThread(cause)) => {
-                Err(Error::System { doing: "starting a thread beside the workers", cause })
-            }
-            Ok(()) | Err(NotTaken::Full | NotTaken::Closed) => Ok(()),
-        }
+        let added = self.threads.add(0, Box::new(move || errand(&caller, &bytes)));
+        added.map_err(|cause| Error::System { doing: "starting a thread beside the workers", cause })?;
+        Ok(())
     }
 }
 

@@ -165,13 +165,11 @@ impl PassedOn for Relay {
             return;
         }
         let relay = self.clone();
-        match self.threads.add(0, Box::new(move || relay.do_first())) {
-            Ok(()) => {
-                state.waiting_bytes += bytes;
-                state.waiting.push_back(job);
-            }
-            Err(_) => job.refuse(CROWDED, &mut state.failure),
+        if !matches!(self.threads.add(0, Box::new(move || relay.do_first())), Ok(true)) {
+            return job.refuse(CROWDED, &mut state.failure);
         }
+        state.waiting_bytes += bytes;
+        state.waiting.push_back(job);
     }
 }
 

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use farside_fabric::ProcessId;
 use farside_fabric::clock::Clock;
-use farside_fabric::threads::{NotTaken, PoolOptions, ThreadPool};
+use farside_fabric::threads::{PoolOptions, ThreadPool, Work};
 use farside_fabric::transport::{Completion, Operation, Outcome};
 
 use crate::error::{Error, Result};
@@ -100,6 +100,16 @@ impl Mover {
         self.unfinished.load(Ordering::Acquire) == 0
     }
 
+    /// Has a thread run work of the transfer thread or of an owner of regions.
+    fn run(&self, source: u64, work: Work) -> Result<()> {
+        let cause = match self.threads.add(source, work) {
+            Ok(true) => return Ok(()),
+            Ok(false) => std::io::Error::other("the process ends"),
+            Err(cause) => cause,
+        };
+        Err(Error::System { doing: "starting a thread that moves bytes", cause })
+    }
+
     fn ring(&self, process: &Process) {
         self.news.fetch_add(1, Ordering::Release);
         process.clock().wake(&self.news);
@@ -146,7 +156,7 @@ impl Process {
         let mut is_started = lock(&mover.is_started);
         if !*is_started {
             let process = self.clone();
-            mover.threads.add(TRANSFERS, Box::new(move || move_until_stopped(&process))).map_err(without_thread)?;
+            mover.run(TRANSFERS, Box::new(move || move_until_stopped(&process)))?;
             *is_started = true;
         }
         Ok(())
@@ -166,14 +176,6 @@ impl Process {
     }
 }
 
-fn without_thread(cause: NotTaken) -> Error {
-    let cause = match cause {
-        NotTaken::NoThread(cause) => cause,
-        other => std::io::Error::other(other),
-    };
-    Error::System { doing: "starting a thread that moves bytes", cause }
-}
-
 /// Has the thread of its region's owner attach the region of a transfer.
 fn attach_elsewhere(process: &Arc<Process>, transfer: Transfer) {
     let owner = transfer.memory.process();
@@ -184,10 +186,10 @@ fn attach_elsewhere(process: &Arc<Process>, transfer: Transfer) {
             attach(&here, transfer);
         }
     };
-    if let Err(cause) = process.memory().mover().threads.add(owner.number().into(), Box::new(attach))
+    if let Err(error) = process.memory().mover().run(owner.number().into(), Box::new(attach))
         && let Some(transfer) = lock(&unattached).take()
     {
-        end(process, transfer.then, Err(without_thread(cause)));
+        end(process, transfer.then, Err(error));
     }
 }
 
