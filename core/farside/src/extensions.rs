@@ -87,7 +87,7 @@ impl Room for Extensions {
     fn take(&self, process: &Arc<Process>, from: ProcessId, message: BackgroundMessage) {
         let BackgroundMessage { function, bytes } = message;
         // In another binary, the number is that of another function.
-        if let Some(function) = process.table().background(function).filter(|_| process.is_alike(from)) {
+        if let Some(function) = process.calls.table.background(function).filter(|_| process.job.is_alike(from)) {
             // Without a thread, it is as if the message was lost: its sender asks again.
             let _ = self.spawn(process, function, bytes);
         }
@@ -198,7 +198,7 @@ impl Caller {
         if process == own.id() {
             return own.room::<Extensions>().spawn(own, B::run, bytes.to_vec());
         }
-        let function = own.table().entries().number_of_background::<B>()?;
+        let function = own.calls.table.entries().number_of_background::<B>()?;
         own.send::<Extensions>(process, &BackgroundMessage { function, bytes: bytes.to_vec() })
     }
 }

@@ -35,12 +35,12 @@
 //! | `error`, `atomics`, `word`, `lease`, `slots` | errors; the lock of memory; who holds something; copies of a view |
 //! | `holds` | how all workers stay at one step |
 //! | `shared`, `locked` | what the program and the door share of a view, and of memory |
-//! | `areas` | what the workers of a process show |
+//! | `areas`, `description` | what the workers of a process show, and what is said of it |
 //! | `questions`, `activity`, `conductor` | functions of workers; what workers do; changes in all processes |
 //! | `handlers` | what the door does for its clients |
 //! | `setting`, `network`, `door` | what the environment says; the door on the network; the door of a process |
 //! | `host` | a worker, or a program without a job |
-//! | `view`, `numbers`, `functions`, `memory` | what a program holds of that which it shows |
+//! | `view`, `named`, `memory` | what a program holds of that which it shows |
 //! | `standalone`, `launcher`, `simulated` | programs without a job; launchers; tests |
 
 #![forbid(unsafe_code)]

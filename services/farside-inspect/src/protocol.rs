@@ -158,6 +158,29 @@ pub struct Part {
     pub step: Option<u64>,
 }
 
+impl Part {
+    /// A single number without a step.
+    #[must_use]
+    pub fn new(name: impl Into<String>, worker: u32, role: Role) -> Self {
+        Self {
+            name: name.into(),
+            worker,
+            role,
+            kind: Kind::Plain,
+            is_writable: false,
+            element: ElementType::F64,
+            fields: Vec::new(),
+            whole: Vec::new(),
+            origin: Vec::new(),
+            shape: Vec::new(),
+            units: String::new(),
+            zero: Vec::new(),
+            spacing: Vec::new(),
+            step: None,
+        }
+    }
+}
+
 /// The step of a view that a reader wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 #[wire(crate = "farside_rpc")]
@@ -217,12 +240,12 @@ pub struct Places {
 #[derive(Clone, Debug, PartialEq, Wire)]
 #[wire(crate = "farside_rpc")]
 pub enum Order {
-    /// Sets a parameter in all processes.
+    /// Sets a parameter, or runs an action, at all workers that have it.
     Set {
         /// Its name.
-        parameter: String,
-        /// Its new value.
-        value: f64,
+        name: String,
+        /// The new value of a parameter. `None` for an action.
+        value: Option<f64>,
     },
     /// Writes elements of a view.
     Write {
@@ -230,11 +253,6 @@ pub enum Order {
         places: Places,
         /// The elements, in row-major order.
         bytes: Vec<u8>,
-    },
-    /// Runs an action on all workers that have it.
-    Act {
-        /// Its name.
-        action: String,
     },
 }
 
@@ -255,10 +273,27 @@ pub struct Stayed {
 pub struct HeldThing {
     /// Its number.
     pub number: u64,
-    /// The memory that is locked, and its worker. `None` if the workers stay.
-    pub memory: Option<(String, u32)>,
+    /// Its kind.
+    pub kind: HeldKind,
     /// The step that the workers have completed.
     pub step: Option<u64>,
+}
+
+/// A kind of thing that a reader holds.
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_rpc")]
+pub enum HeldKind {
+    /// The workers stay until the reader lets them go on.
+    Pause,
+    /// The workers stay until the reader has made one change.
+    Change,
+    /// Memory is locked.
+    Memory {
+        /// Its name.
+        name: String,
+        /// Its worker.
+        worker: u32,
+    },
 }
 
 /// Why a door did not give what was asked for.
@@ -403,8 +438,16 @@ pub trait Door {
     /// lock. It ends when the reader [attends](Door::attend) no longer.
     async fn lock(&self, cx: &Call, name: String, worker: u32, reader: u64) -> Result<u64, Refused>;
     /// Has the workers of the process stay after the first step from `after` on, and waits until
-    /// they do. `hold` continues one. It ends when the reader [attends](Door::attend) no longer.
-    async fn stay(&self, cx: &Call, after: u64, hold: Option<u64>, reader: u64) -> Result<Stayed, Refused>;
+    /// they do: until the end of a pause, or for one change. `hold` continues one. It ends when the
+    /// reader [attends](Door::attend) no longer.
+    async fn stay(
+        &self,
+        cx: &Call,
+        after: u64,
+        hold: Option<u64>,
+        is_pause: bool,
+        reader: u64,
+    ) -> Result<Stayed, Refused>;
     /// The workers that did not stay for this reader's last call of `stay`, or do not yet. Each
     /// comes with the step that it has published last.
     #[rpc(inline)]

@@ -4,6 +4,7 @@ mod activity;
 mod areas;
 mod atomics;
 mod conductor;
+mod description;
 mod door;
 mod error;
 mod handlers;
@@ -35,12 +36,11 @@ use self::host::Host;
 pub use self::launcher::LauncherDoor;
 pub use self::memory::{Exposed, LockedHere, Memory};
 pub use self::named::{Number, Shown};
-use self::questions::Function;
 pub use self::simulated::SimulatedWorker;
 pub use self::standalone::{OwnMemory, Standalone};
 pub use self::view::{View, ViewBuilder};
 use crate::element::Element;
-use crate::protocol::Kind;
+use crate::protocol::{Kind, Role};
 
 /// The areas and values that a worker shows to programs outside of the job, and takes in from them.
 ///
@@ -191,18 +191,18 @@ impl Expose for Worker {
     fn action(
         &self,
         name: &str,
-        action: impl FnMut(&Worker) -> Result<(), Error> + 'static,
+        mut action: impl FnMut(&Worker) -> Result<(), Error> + 'static,
     ) -> Result<Shown, ExposeError> {
-        Shown::of(self, name, Kind::Plain, Function::action(action))
+        Shown::of(self, name, (Role::Action, Kind::Plain), move |me, _| action(me).map(|()| Vec::new()))
     }
 
     fn probe(
         &self,
         name: &str,
         kind: Kind,
-        probe: impl FnMut(&Worker, &str) -> Vec<u8> + 'static,
+        mut probe: impl FnMut(&Worker, &str) -> Vec<u8> + 'static,
     ) -> Result<Shown, ExposeError> {
-        Shown::of(self, name, kind, Function::probe(probe))
+        Shown::of(self, name, (Role::Probe, kind), move |me, question| Ok(probe(me, question)))
     }
 
     fn open_door(&self) -> Result<(), ExposeError> {

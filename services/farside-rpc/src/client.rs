@@ -61,13 +61,7 @@ pub struct Client {
 
 #[derive(Debug)]
 struct Shared {
-    address: Address,
-    credentials: Credentials,
-    spin: Duration,
-    ways: Ways,
-    receiver: Option<Arc<dyn Receive>>,
-    /// True if it makes one connection and no other.
-    is_once: bool,
+    how: Connect,
     origin: Origin,
     current: Mutex<Current>,
     /// A thread has ended its attempt to connect.
@@ -261,11 +255,9 @@ impl Connect {
     /// Prepares a client that connects with its first call.
     #[must_use]
     pub fn lazily(self) -> Client {
-        let Self { address, credentials, deadline, spin, ways, receiver, is_once } = self;
+        let (deadline, origin) = (self.deadline, Origin::here());
         let (current, has_dialled, failed) = (Mutex::default(), Condvar::new(), Arc::default());
-        let origin = Origin::here();
-        let shared =
-            Shared { address, credentials, spin, ways, receiver, is_once, origin, current, has_dialled, failed };
+        let shared = Shared { how: self, origin, current, has_dialled, failed };
         Client { shared: Arc::new(shared), deadline }
     }
 }
@@ -298,7 +290,7 @@ impl Client {
     /// The address.
     #[must_use]
     pub fn address(&self) -> &Address {
-        &self.shared.address
+        &self.shared.how.address
     }
 
     /// A number that each start of a server has for itself. It changes when the server was started
@@ -378,23 +370,26 @@ impl Client {
     /// Refuses to go on in a forked child, before it takes a lock.
     #[inline]
     fn check_origin(&self) -> Result<(), ConnectError> {
-        let Shared { origin, address, .. } = &*self.shared;
-        if origin.is_here() { Ok(()) } else { Err(ConnectError::Forked { address: address.to_string() }) }
+        if self.shared.origin.is_here() {
+            return Ok(());
+        }
+        Err(ConnectError::Forked { address: self.address().to_string() })
     }
 
     /// Returns whether the first call of a procedure would connect before, as far as this side
     /// knows, or wait for what may receive on this very thread. In a forked child it would fail.
     fn would_wait(&self) -> bool {
         let has_ended = |connection: &Arc<Connection>| connection.link.end().is_some();
-        let would_connect =
-            || lock(&self.shared.current).connection.as_ref().is_none_or(|it| has_ended(it) && !self.shared.is_once);
-        self.check_origin().is_ok() && (self.shared.receiver.is_some() || would_connect())
+        let would_connect = || {
+            lock(&self.shared.current).connection.as_ref().is_none_or(|it| has_ended(it) && !self.shared.how.is_once)
+        };
+        self.check_origin().is_ok() && (self.shared.how.receiver.is_some() || would_connect())
     }
 
     /// The connection, which is made if there is none.
     fn connection(&self, patience: &Patience) -> Result<Arc<Connection>, ConnectError> {
         let mut pause = PAUSE_MIN;
-        let may_again = |error: &ConnectError| error.may_pass() && !self.shared.is_once && !patience.is_cancelled();
+        let may_again = |error: &ConnectError| error.may_pass() && !self.shared.how.is_once && !patience.is_cancelled();
         loop {
             match self.dial(patience.deadline) {
                 Err(error) if may_again(&error) && Instant::now() + pause < patience.deadline => {}
@@ -408,7 +403,8 @@ impl Client {
     /// The connection, or one attempt to make it.
     fn dial(&self, deadline: Instant) -> Result<Arc<Connection>, ConnectError> {
         self.check_origin()?;
-        let Shared { address, credentials, spin, ways, receiver, is_once, has_dialled, .. } = &*self.shared;
+        let Shared { how, has_dialled, .. } = &*self.shared;
+        let Connect { address, credentials, spin, ways, receiver, is_once, .. } = how;
         let mut current = lock(&self.shared.current);
         loop {
             if let Some(connection) = current.connection.as_ref().filter(|it| it.link.end().is_none()) {
@@ -443,8 +439,7 @@ impl Client {
                 return Err(ConnectError::RuntimeEnded { address: address.to_string() });
             }
         }
-        let connection =
-            Arc::new(Connection { link, welcome, calls, made: Instant::now(), used_us: AtomicU64::new(0) });
+        let connection = Arc::new(Connection::new(link, welcome, calls));
         current.connection = Some(connection.clone());
         Ok(connection)
     }
@@ -458,8 +453,7 @@ impl Client {
         let client = connect.lazily();
         let calls = Calls::counting(Arc::default(), false);
         let link = Link::new(path, Box::new(Handle(calls.clone())), Limits::of_client(Duration::ZERO));
-        let connection = Connection { link, welcome, calls, made: Instant::now(), used_us: AtomicU64::new(0) };
-        lock(&client.shared.current).connection = Some(Arc::new(connection));
+        lock(&client.shared.current).connection = Some(Arc::new(Connection::new(link, welcome, calls)));
         client
     }
 
@@ -490,6 +484,10 @@ impl Receiver {
 }
 
 impl Connection {
+    fn new(link: Arc<Link>, welcome: Welcome, calls: Arc<Calls>) -> Self {
+        Self { link, welcome, calls, made: Instant::now(), used_us: AtomicU64::new(0) }
+    }
+
     /// Returns whether calls can be made. A connection that was idle may have ended without a word.
     fn is_alive(&self, now: Instant) -> bool {
         let now_us = u64::try_from((now - self.made).as_micros()).unwrap_or(u64::MAX);

@@ -46,32 +46,27 @@ use crate::service::Service;
 struct Shared {
     registry: Registry,
     policy: Policy,
-    max_connections: u32,
+    /// Their `pool` is 0 if the loop runs handlers.
+    options: Options,
     queue: ThreadPool,
     deadlines: Deadlines,
     connection_count: AtomicUsize,
     held: Arc<Held>,
-    /// The most bytes that are held for one connection.
-    connection_bytes_max: u64,
     unsent: Arc<Unsent>,
     waker: Waker,
     /// No new connection or call is accepted.
     is_closing: AtomicBool,
     /// The loop ends.
     is_ended: AtomicBool,
-    /// The threads that run handlers. 0 if the loop does.
-    pool: usize,
-    spin: Duration,
     /// The files that hold an address of the server, and that address.
     announced: Vec<(PathBuf, Address)>,
-    max_time: Duration,
     /// Until then, connections with answers that were not taken stay open at the end.
     drains_until: Mutex<Option<Instant>>,
 }
 
 impl Shared {
     fn limits(&self) -> Limits {
-        Limits::of_server(self.pool, self.spin, self.policy.calls_max, self.unsent.clone())
+        Limits::of_server(self.options.pool, self.options.spin, self.policy.calls_max, self.unsent.clone())
     }
 }
 
@@ -138,6 +133,13 @@ pub struct Builder {
     announce: Vec<PathBuf>,
     services: Vec<(u16, Service)>,
     tokens: Tokens,
+    rdma: Option<RdmaDoor>,
+    options: Options,
+}
+
+/// The numbers and times of a [`Builder`]: see its methods.
+#[derive(Debug)]
+struct Options {
     pool: usize,
     max_threads: usize,
     max_connections: u32,
@@ -148,7 +150,13 @@ pub struct Builder {
     max_unsent_bytes: Option<u64>,
     max_time: Duration,
     spin: Duration,
-    rdma: Option<RdmaDoor>,
+}
+
+impl Options {
+    /// The most bytes that are held for one connection.
+    fn connection_bytes_max(&self) -> u64 {
+        self.max_connection_bytes.unwrap_or(self.max_bytes.saturating_mul(4))
+    }
 }
 
 impl Builder {
@@ -193,7 +201,7 @@ impl Builder {
     /// Number of threads that run handlers. The default is the number of CPUs.
     #[must_use]
     pub fn pool(mut self, threads: usize) -> Self {
-        self.pool = threads;
+        self.options.pool = threads;
         self
     }
 
@@ -201,14 +209,14 @@ impl Builder {
     /// of them: then a client whose calls take long can hold up others.
     #[must_use]
     pub fn max_threads(mut self, threads: usize) -> Self {
-        self.max_threads = threads.max(1);
+        self.options.max_threads = threads.max(1);
         self
     }
 
     /// Number of connections at once. The default is 4096.
     #[must_use]
     pub fn max_connections(mut self, count: u32) -> Self {
-        self.max_connections = count;
+        self.options.max_connections = count;
         self
     }
 
@@ -217,7 +225,7 @@ impl Builder {
     /// an eighth of them to others, and wait at the client for their turn.
     #[must_use]
     pub fn max_calls(mut self, count: u32) -> Self {
-        self.max_calls = count.max(1);
+        self.options.max_calls = count.max(1);
         self
     }
 
@@ -226,7 +234,7 @@ impl Builder {
     /// [all](Self::max_total_bytes) hold for single calls, too.
     #[must_use]
     pub fn max_bytes(mut self, bytes: u64) -> Self {
-        self.max_bytes = bytes;
+        self.options.max_bytes = bytes;
         self
     }
 
@@ -239,7 +247,7 @@ impl Builder {
     /// [limit of their own](Self::max_unsent_bytes).
     #[must_use]
     pub fn max_connection_bytes(mut self, bytes: u64) -> Self {
-        self.max_connection_bytes = Some(bytes.max(1));
+        self.options.max_connection_bytes = Some(bytes.max(1));
         self
     }
 
@@ -247,7 +255,7 @@ impl Builder {
     /// [`max_bytes`](Self::max_bytes).
     #[must_use]
     pub fn max_total_bytes(mut self, bytes: u64) -> Self {
-        self.max_total_bytes = Some(bytes.max(1));
+        self.options.max_total_bytes = Some(bytes.max(1));
         self
     }
 
@@ -269,14 +277,14 @@ impl Builder {
     /// ```
     #[must_use]
     pub fn max_unsent_bytes(mut self, bytes: u64) -> Self {
-        self.max_unsent_bytes = Some(bytes.max(1));
+        self.options.max_unsent_bytes = Some(bytes.max(1));
         self
     }
 
     /// The longest time that a call may take, whatever its caller allows. The default is an hour.
     #[must_use]
     pub fn max_time(mut self, time: Duration) -> Self {
-        self.max_time = time;
+        self.options.max_time = time;
         self
     }
 
@@ -284,7 +292,7 @@ impl Builder {
     /// is 0: an idle server uses no CPU, and a call to it costs a wake-up.
     #[must_use]
     pub fn spin(mut self, time: Duration) -> Self {
-        self.spin = time;
+        self.options.spin = time;
         self
     }
 
@@ -310,9 +318,8 @@ impl Builder {
     ///
     /// # Errors
     /// [`StartError`].
-    pub fn start(mut self) -> Result<Server, StartError> {
-        self.pool = self.pool.max(1);
-        let pool = self.pool;
+    pub fn start(self) -> Result<Server, StartError> {
+        let pool = self.options.pool.max(1);
         let mut turns = self.build(pool)?;
         let shared = turns.shared().clone();
         let (addresses, origin) = (turns.addresses(), Origin::here());
@@ -340,7 +347,7 @@ impl Builder {
     }
 
     /// Builds a server that may have no address.
-    pub(crate) fn build_anywhere(self, pool: usize) -> Result<Turns, StartError> {
+    pub(crate) fn build_anywhere(mut self, pool: usize) -> Result<Turns, StartError> {
         if let Some(door) = self.doors.iter().find(|door| door.is_network() && self.tokens.is_empty()) {
             return Err(StartError::NoTokens { address: door.address().to_string() });
         }
@@ -348,9 +355,10 @@ impl Builder {
             return Err(StartError::EmptySecret { token: token.into() });
         }
         let incarnation = u64::from_le_bytes(random_bytes()?);
-        let connection_bytes_max = self.max_connection_bytes.unwrap_or(self.max_bytes.saturating_mul(4));
-        let total_bytes_max = self.max_total_bytes.unwrap_or(self.max_bytes.saturating_mul(16));
-        let unsent_bytes_max = self.max_unsent_bytes.unwrap_or(self.max_bytes.saturating_mul(16));
+        self.options.pool = pool;
+        let Options { max_calls, max_bytes, max_threads, max_total_bytes, max_unsent_bytes, .. } = self.options;
+        let [total, unsent] =
+            [max_total_bytes, max_unsent_bytes].map(|max| max.unwrap_or(max_bytes.saturating_mul(16)));
         let registry = Registry::new(self.services)?;
         let mut announced = Vec::new();
         if let Some(first) = self.doors.first().map(Door::address_from_elsewhere) {
@@ -364,32 +372,28 @@ impl Builder {
             policy: Policy {
                 tokens: self.tokens,
                 incarnation,
-                calls_max: self.max_calls,
-                bytes_max: self.max_bytes.min(connection_bytes_max).min(total_bytes_max),
+                calls_max: max_calls,
+                bytes_max: max_bytes.min(self.options.connection_bytes_max()).min(total),
                 rdma: self.rdma.map(Arc::new),
                 nearby: Nearby::of(self.doors.iter().map(Door::address)),
             },
-            max_connections: self.max_connections,
+            options: self.options,
             queue: ThreadPool::new(
                 Clock::real(),
                 PoolOptions {
                     are_lasting: true,
-                    running_max: self.max_threads,
+                    running_max: max_threads,
                     ..PoolOptions::new("farside rpc call", pool)
                 },
             ),
             deadlines: Deadlines::default(),
             connection_count: AtomicUsize::new(0),
-            held: Arc::new(Held::of_server(total_bytes_max)),
-            connection_bytes_max,
-            unsent: Arc::new(Unsent::new(usize::try_from(unsent_bytes_max).unwrap_or(usize::MAX))),
+            held: Arc::new(Held::of_server(total)),
+            unsent: Arc::new(Unsent::new(usize::try_from(unsent).unwrap_or(usize::MAX))),
             waker: Waker::new()?,
             is_closing: AtomicBool::new(false),
             is_ended: AtomicBool::new(false),
-            pool,
-            spin: self.spin,
             announced,
-            max_time: self.max_time,
             drains_until: Mutex::new(None),
         };
         Ok(Turns::new(Arc::new(shared), self.doors)?)
@@ -425,11 +429,7 @@ impl Server {
     /// Sets a server up.
     #[must_use]
     pub fn builder() -> Builder {
-        Builder {
-            doors: Vec::new(),
-            announce: Vec::new(),
-            services: Vec::new(),
-            tokens: Tokens::new(),
+        let options = Options {
             pool: std::thread::available_parallelism().map_or(1, NonZero::get),
             max_threads: usize::MAX,
             max_connections: 4096,
@@ -440,8 +440,9 @@ impl Server {
             max_unsent_bytes: None,
             max_time: Duration::from_secs(3600),
             spin: Duration::ZERO,
-            rdma: None,
-        }
+        };
+        let (doors, announce, services, tokens, rdma) = Default::default();
+        Builder { doors, announce, services, tokens, rdma, options }
     }
 
     /// Where the server listens, with the real ports.

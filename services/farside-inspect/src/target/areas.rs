@@ -1,6 +1,8 @@
 //! [`Areas`]: what the workers of a process show.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -44,15 +46,48 @@ pub(super) enum Source {
     Named(Option<Arc<AtomicU64>>),
 }
 
-impl Area {
-    pub(super) fn new(part: Part, source: Source) -> Arc<Self> {
-        let worker = part.worker;
-        Self::of(part, source, worker)
-    }
+/// An area that readers find under its name, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Listed {
+    area: Arc<Area>,
+    areas: Arc<Areas>,
+    /// The worker that shows it. The area may have the name of another.
+    worker: u32,
+}
 
-    /// The same, if `worker` shows it in the name of another.
-    fn of(part: Part, source: Source, worker: u32) -> Arc<Self> {
-        Arc::new(Self { part: Mutex::new(part), shown_by: Mutex::new([worker].into()), source })
+impl Deref for Listed {
+    type Target = Area;
+
+    fn deref(&self) -> &Area {
+        &self.area
+    }
+}
+
+impl Drop for Listed {
+    /// Removes the area, and refuses readers that wait for it. It stays while other workers show
+    /// it.
+    fn drop(&mut self) {
+        let mut areas = self.areas.lock();
+        let mut shown_by = lock(&self.area.shown_by);
+        shown_by.remove(&self.worker);
+        if !shown_by.is_empty() {
+            return;
+        }
+        drop(shown_by);
+        areas.remove(&self.area.key());
+        drop(areas);
+        match &self.area.source {
+            Source::View(shared) => shared.close(),
+            Source::Memory(memory) => memory.close(),
+            Source::Named(_) => {}
+        }
+    }
+}
+
+impl Area {
+    fn key(&self) -> (String, u32) {
+        let part = lock(&self.part);
+        (part.name.clone(), part.worker)
     }
 
     /// The description at this moment.
@@ -65,9 +100,16 @@ impl Area {
         if let Source::View(shared) = &self.source { shared.step() } else { None }
     }
 
-    /// Changes what is said of it.
-    pub(super) fn describe(&self, change: impl FnOnce(&mut Part)) {
-        change(&mut lock(&self.part));
+    /// Changes the description, unless `change` refuses the result.
+    pub(super) fn describe(
+        &self,
+        change: impl FnOnce(&mut Part) -> Result<(), ExposeError>,
+    ) -> Result<(), ExposeError> {
+        let mut part = lock(&self.part);
+        let mut changed = part.clone();
+        change(&mut changed)?;
+        *part = changed;
+        Ok(())
     }
 }
 
@@ -76,30 +118,48 @@ impl Areas {
         lock(&self.all)
     }
 
-    /// A number that no other memory of this process gets.
-    pub(super) fn next_memory(&self) -> u64 {
-        // Relaxed: the number publishes nothing.
-        self.memories.fetch_add(1, Ordering::Relaxed)
-    }
-
     /// The count of the mapped slots of this process.
     pub(super) fn budget(&self) -> &Arc<Budget> {
         &self.budget
     }
 
-    /// Adds an area.
-    pub(super) fn add(&self, area: &Arc<Area>) -> Result<(), ExposeError> {
-        add_to(&mut self.lock(), area)
+    /// Adds an area of one worker.
+    pub(super) fn add(self: &Arc<Self>, part: Part, source: Source) -> Result<Listed, ExposeError> {
+        let worker = part.worker;
+        self.add_to(&mut self.lock(), part, source, worker)
+    }
+
+    fn add_to(
+        self: &Arc<Self>,
+        areas: &mut BTreeMap<(String, u32), Arc<Area>>,
+        part: Part,
+        source: Source,
+        worker: u32,
+    ) -> Result<Listed, ExposeError> {
+        if areas.len() >= AREAS_MAX {
+            return Err(ExposeError::TooMany { max: AREAS_MAX });
+        }
+        match areas.entry((part.name.clone(), part.worker)) {
+            Entry::Occupied(taken) => {
+                let (name, worker) = taken.key().clone();
+                Err(ExposeError::Taken { name, worker })
+            }
+            Entry::Vacant(place) => {
+                let area = Area { part: Mutex::new(part), shown_by: Mutex::new([worker].into()), source };
+                let area = place.insert(Arc::new(area)).clone();
+                Ok(Listed { area, areas: self.clone(), worker })
+            }
+        }
     }
 
     /// Adds memory that `worker` shows, in the name of the part's worker. If another worker shows
     /// the same memory in this name, both show it.
     pub(super) fn share(
-        &self,
+        self: &Arc<Self>,
         part: Part,
         bytes: LocalBytes,
         worker: u32,
-    ) -> Result<(Arc<Area>, Arc<LockedMemory>), ExposeError> {
+    ) -> Result<(Listed, Arc<LockedMemory>), ExposeError> {
         let mut areas = self.lock();
         if let Some(area) = areas.get(&(part.name.clone(), part.worker))
             && let Source::Memory(memory) = &area.source
@@ -107,36 +167,12 @@ impl Areas {
             && area.part().element == part.element
             && lock(&area.shown_by).insert(worker)
         {
-            return Ok((area.clone(), memory.clone()));
+            return Ok((Listed { area: area.clone(), areas: self.clone(), worker }, memory.clone()));
         }
-        let memory = Arc::new(LockedMemory::new(bytes, self.next_memory()));
-        let area = Area::of(part, Source::Memory(memory.clone()), worker);
-        add_to(&mut areas, &area)?;
-        Ok((area, memory))
-    }
-
-    /// Removes an area that one worker shows, and refuses those who wait for it.
-    pub(super) fn remove(&self, area: &Area) {
-        self.remove_of(area, area.part().worker);
-    }
-
-    /// The same, of an area that `worker` shows. It stays while other workers show it.
-    pub(super) fn remove_of(&self, area: &Area, worker: u32) {
-        let part = area.part();
-        let mut areas = self.lock();
-        let mut shown_by = lock(&area.shown_by);
-        shown_by.remove(&worker);
-        if !shown_by.is_empty() {
-            return;
-        }
-        drop(shown_by);
-        areas.remove(&(part.name, part.worker));
-        drop(areas);
-        match &area.source {
-            Source::View(shared) => shared.close(),
-            Source::Memory(memory) => memory.close(),
-            Source::Named(_) => {}
-        }
+        // Relaxed: the number publishes nothing. No other memory of this process gets it.
+        let number = self.memories.fetch_add(1, Ordering::Relaxed);
+        let memory = Arc::new(LockedMemory::new(bytes, number));
+        Ok((self.add_to(&mut areas, part, Source::Memory(memory.clone()), worker)?, memory))
     }
 
     pub(super) fn find(&self, name: &str, worker: u32) -> Result<Arc<Area>, Refused> {
@@ -155,19 +191,6 @@ impl Areas {
         let from = areas.range((name.to_owned(), 0)..=(name.to_owned(), u32::MAX));
         from.map(|(_, area)| area.clone()).collect()
     }
-}
-
-fn add_to(areas: &mut BTreeMap<(String, u32), Arc<Area>>, area: &Arc<Area>) -> Result<(), ExposeError> {
-    if areas.len() >= AREAS_MAX {
-        return Err(ExposeError::TooMany { max: AREAS_MAX });
-    }
-    let Part { name, worker, .. } = area.part();
-    let key = (name, worker);
-    if areas.contains_key(&key) {
-        return Err(ExposeError::Taken { name: key.0, worker });
-    }
-    areas.insert(key, area.clone());
-    Ok(())
 }
 
 /// The value of a number's bits.

@@ -22,8 +22,8 @@ use super::shared::Edit;
 use crate::network::WRITE;
 use crate::points::Points;
 use crate::protocol::{
-    About, CHANGE_BYTES_MAX, Door, EventsNow, Got, HeldThing, Listen, Neighbors, NetworkDoor, Order, Part, Places,
-    Refused, Role, Stayed, Wanted, WorkersNow,
+    About, CHANGE_BYTES_MAX, Door, EventsNow, Got, HeldKind, HeldThing, Listen, Neighbors, NetworkDoor, Order, Part,
+    Places, Refused, Role, Stayed, Wanted, WorkersNow,
 };
 use crate::spans::{Block, Span, elements};
 
@@ -123,14 +123,11 @@ impl Handlers {
     /// Checks an order, or makes its change. Returns how many places it reaches here.
     fn order(&self, order: &Order, only_check: bool) -> Result<u64, Refused> {
         match order {
-            Order::Set { parameter, value } => {
-                let mut reached = 0;
-                for area in self.areas.named(parameter) {
-                    set(&area, *value, only_check)?;
-                    reached += 1;
-                }
-                Ok(reached)
-            }
+            Order::Set { name, value } => self
+                .areas
+                .named(name)
+                .iter()
+                .try_fold(0, |reached, area| self.set(area, *value, only_check).map(|()| reached + 1)),
             Order::Write { places, bytes } => {
                 let Places { name, worker, spans } = places;
                 // The view belongs to another process.
@@ -154,31 +151,40 @@ impl Handlers {
                 }
                 Ok(1)
             }
-            Order::Act { action } => {
-                let mut reached = 0;
-                for area in self.areas.named(action) {
-                    let Part { role, worker, .. } = area.part();
-                    if role != Role::Action {
-                        return Err(Refused::Role { name: action.clone(), wanted: "an action".into() });
-                    }
-                    reached += 1;
-                    if self.holds.has_many_actions(worker) {
-                        return Err(Refused::Busy);
-                    }
-                    if !only_check && !self.holds.order_action(worker, action) {
-                        self.act_now(worker, action)?;
-                    }
-                }
-                Ok(reached)
+        }
+    }
+
+    /// Sets a parameter or orders an action of a worker, or checks that it can be.
+    fn set(&self, area: &Area, value: Option<f64>, only_check: bool) -> Result<(), Refused> {
+        let Part { name, worker, role, .. } = area.part();
+        match (role, &area.source, value) {
+            // Also false for NaN.
+            (Role::Parameter { least, most }, _, Some(value)) if !(least..=most).contains(&value) => {
+                Err(Refused::Range { name, value, least, most })
             }
+            (Role::Parameter { .. }, Source::Named(Some(bits)), Some(value)) => {
+                if !only_check {
+                    // Relaxed: the number publishes nothing else. The worker stays, and goes on
+                    // behind a lock.
+                    bits.store(value.to_bits(), Ordering::Relaxed);
+                }
+                Ok(())
+            }
+            (Role::Action, _, None) => {
+                if self.holds.has_many_actions(worker) {
+                    return Err(Refused::Busy);
+                }
+                let is_done = only_check || self.holds.order_action(worker, &name);
+                if is_done { Ok(()) } else { self.act_now(worker, name) }
+            }
+            _ => Err(Refused::Role { name, wanted: value.map_or("an action", |_| "a parameter").into() }),
         }
     }
 
     /// Has a worker run an action that publishes no steps.
-    fn act_now(&self, worker: u32, action: &str) -> Result<(), Refused> {
+    fn act_now(&self, worker: u32, action: String) -> Result<(), Refused> {
         let caller = self.holds.caller().ok_or(Refused::Over)?;
-        let sent =
-            caller.call(WorkerId::new(worker), action.to_owned(), |me, action: String| questions::act(me, &action));
+        let sent = caller.call(WorkerId::new(worker), action, |me, action: String| questions::act(me, &action));
         sent.map_err(|refused| Refused::Failed { cause: refused.to_string() })
     }
 }
@@ -300,13 +306,20 @@ impl Door for Handlers {
         Ok(number)
     }
 
-    async fn stay(&self, cx: &Call, after: u64, hold: Option<u64>, reader: u64) -> Result<Stayed, Refused> {
+    async fn stay(
+        &self,
+        cx: &Call,
+        after: u64,
+        hold: Option<u64>,
+        is_pause: bool,
+        reader: u64,
+    ) -> Result<Stayed, Refused> {
         may_write(cx)?;
         let reader = self.reader(cx, reader);
         self.readers.arrival(reader).await;
         let lease = self.readers.lease(self.next_number(), reader, None);
         self.points.pass();
-        let staying = self.holds.begin(after, hold, lease)?;
+        let staying = self.holds.begin(after, hold, is_pause, lease)?;
         self.points.pass();
         let stayed = staying.await;
         self.points.pass();
@@ -328,7 +341,7 @@ impl Door for Handlers {
         for area in self.areas.all() {
             let Source::Memory(memory) = &area.source else { continue };
             let Part { name, worker, .. } = area.part();
-            let held = |number| HeldThing { number, memory: Some((name, worker)), step: None };
+            let held = |number| HeldThing { number, kind: HeldKind::Memory { name, worker }, step: None };
             all.extend(memory.held().map(held));
         }
         Ok(all)
@@ -370,23 +383,6 @@ impl Door for Handlers {
         let caller = self.holds.caller().ok_or(Refused::Over)?;
         self.questions.ask(caller, worker, name, question).await
     }
-}
-
-/// Sets a parameter, or checks that it can be.
-fn set(area: &Area, value: f64, only_check: bool) -> Result<(), Refused> {
-    let Part { name, role, .. } = area.part();
-    let (Role::Parameter { least, most }, Source::Named(Some(bits))) = (role, &area.source) else {
-        return Err(Refused::Role { name, wanted: "a parameter".into() });
-    };
-    // Also false for NaN.
-    if !(least..=most).contains(&value) {
-        return Err(Refused::Range { name, value, least, most });
-    }
-    if !only_check {
-        // Relaxed: the number publishes nothing else. The worker stays, and goes on behind a lock.
-        bits.store(value.to_bits(), Ordering::Relaxed);
-    }
-    Ok(())
 }
 
 /// Returns whether the client may change something.

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use farside::{Error, Worker};
 
+use super::areas::{Listed, Source};
 use super::door::Doorway;
 use super::error::ExposeError;
 use super::holds::Publisher;
 use super::network::Place;
 use super::questions;
+use crate::protocol::{Part, Role};
 
 /// A worker of a job, or a program without one.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +46,17 @@ impl Host<'_> {
             }
             Self::Alone(alone) => Ok(alone.doorway.clone()),
         }
+    }
+
+    /// Shows a part to readers.
+    pub(super) fn list(self, part: Part, source: Source) -> Result<Listed, ExposeError> {
+        self.doorway()?.areas().add(part, source)
+    }
+
+    /// The description of a number or a function.
+    pub(super) fn part(self, name: &str, role: Role) -> Result<Part, ExposeError> {
+        let part = Part::new(name, self.number(), role);
+        part.check().map(|()| part)
     }
 }
 

@@ -11,11 +11,11 @@ use bytemuck::Pod;
 use farside::global::Segment;
 use farside::{Caller, Error, GlobalArray, LocalBytes, Symmetric, Worker, WorkerId};
 
-use super::areas::{Area, Areas};
+use super::areas::Listed;
+use super::description::{DIMENSIONS_MAX, wide};
 use super::error::ExposeError;
 use super::host::Host;
 use super::locked::{LEASE_MAX, LockedMemory};
-use super::view::{DIMENSIONS_MAX, check_place, check_units, described, elements_of, fields_of};
 use crate::element::Element;
 use crate::protocol::{Kind, Part, Role};
 
@@ -61,7 +61,7 @@ pub struct ShownMemory {
 
 impl ShownMemory {
     /// Elements that follow each other in the whole, from `first` on.
-    fn row<T>(bytes: LocalBytes, whole: u64, first: u64) -> Self {
+    pub(super) fn row<T>(bytes: LocalBytes, whole: u64, first: u64) -> Self {
         let count = bytes.bytes() / size_of::<T>() as u64;
         Self { bytes, whole: vec![whole], origin: vec![first], shape: vec![count], owner: None }
     }
@@ -117,6 +117,177 @@ impl<T: Element + Pod + Send> Memory for Segment<T> {
     }
 }
 
+/// Memory that is listed, as its handle in the program has it.
+#[derive(Debug)]
+pub(super) struct MemoryArea {
+    listed: Listed,
+    memory: Arc<LockedMemory>,
+    /// The shape of the whole, where this worker's part begins in it, and the shape of the part, as
+    /// the memory has them.
+    dealt: [Vec<u64>; 3],
+    is_locked: Cell<bool>,
+}
+
+impl MemoryArea {
+    pub(super) fn new<T: Element>(host: Host<'_>, name: &str, shown: ShownMemory) -> Result<Self, ExposeError> {
+        let ShownMemory { bytes, whole, origin, shape, owner } = shown;
+        let mut part = Part { whole, origin, shape, ..host.part(name, Role::Memory)? };
+        if part.shape.contains(&0) || bytes.bytes() == 0 {
+            return Err(part.wrong("this worker has no elements of it; do not expose it here"));
+        }
+        part.set_element::<T>()?;
+        part.worker = owner.map_or(part.worker, WorkerId::number);
+        let dealt = [part.whole.clone(), part.origin.clone(), part.shape.clone()];
+        let (listed, memory) = host.doorway()?.areas().share(part, bytes, host.number())?;
+        Ok(Self { listed, memory, dealt, is_locked: Cell::new(false) })
+    }
+
+    pub(super) fn describe(
+        &self,
+        change: impl FnOnce(&mut Part) -> Result<(), ExposeError>,
+    ) -> Result<(), ExposeError> {
+        self.listed.describe(change)
+    }
+
+    pub(super) fn change(&self, change: impl FnOnce(&mut Part)) {
+        // This refuses nothing.
+        let _ = self.listed.describe(|part| {
+            change(part);
+            Ok(())
+        });
+    }
+
+    /// Gives the whole a shape, and the part its place in it.
+    pub(super) fn set_shape(&self, part: &mut Part, shape: &[usize]) -> Result<(), ExposeError> {
+        let (shape, [whole, first, dealt]) = (wide(shape), &self.dealt);
+        let count: u64 = whole.iter().product();
+        if shape.len() > DIMENSIONS_MAX || shape.is_empty() && count != 1 {
+            return Err(part.wrong("it has not 1 to 8 dimensions; give as many"));
+        }
+        if shape.iter().try_fold(1_u64, |product, length| product.checked_mul(*length)) != Some(count) {
+            return Err(part.wrong("it has another number of elements than the memory; give one with as many"));
+        }
+        let (mut origin, mut own) = (vec![0; shape.len()], shape.clone());
+        match (&first[..], &dealt[..]) {
+            _ if shape.is_empty() => {}
+            ([first], [count]) => {
+                // The whole has elements, so no length is 0.
+                let row: u64 = shape[1..].iter().product();
+                if !first.is_multiple_of(row) || !count.is_multiple_of(row) {
+                    return Err(part.wrong("this worker has no whole rows of it; give the array blocks of whole rows"));
+                }
+                (origin[0], own[0]) = (first / row, count / row);
+            }
+            _ if shape.len() < 2 || shape[..2] != whole[..2] => {
+                return Err(part.wrong("it does not begin with the numbers of rounds and parts; give these first"));
+            }
+            _ => (origin[1], own[1]) = (first[1], 1),
+        }
+        (part.whole, part.origin, part.shape) = (shape, origin, own);
+        part.check_axes()
+    }
+
+    /// Locks the memory, by `slowly` if it is locked.
+    #[inline]
+    #[track_caller]
+    pub(super) fn lock<E>(&self, slowly: impl FnOnce(&LockedMemory) -> Result<(), E>) -> Result<LockedHere<'_>, E> {
+        assert!(!self.is_locked.get(), "the memory is locked already: drop that lock first");
+        if !self.memory.try_lock() {
+            slowly(&self.memory)?;
+        }
+        self.is_locked.set(true);
+        Ok(LockedHere(self))
+    }
+}
+
+/// The methods by which a program describes memory that it shows.
+macro_rules! describe_memory {
+    (impl[$($generics:tt)*] $type:ty) => {
+        impl<$($generics)*> $type {
+            /// Gives the whole memory a shape, in row-major order. The default is one dimension, or
+            /// what [`Memory`](crate::Memory) says. The dimensions of rounds and parts stay: give
+            /// those of a block behind them.
+            ///
+            /// # Errors
+            /// [`ExposeError::Shape`] if the shape has another number of elements than the whole,
+            /// or more than 8 dimensions, or if this worker's elements are not whole rows of it:
+            /// give an array blocks of whole rows.
+            pub fn shape(self, shape: impl AsRef<[usize]>) -> Result<Self, ExposeError> {
+                self.area.describe(|part| self.area.set_shape(part, shape.as_ref()))?;
+                Ok(self)
+            }
+
+            /// Makes this worker's part, with the shape that it has now, a part of an area of the
+            /// shape `whole`, from the place `origin` on. Readers see the parts of all workers as
+            /// one. Without this, the part has its place in the memory, and a registered vector is
+            /// a whole by itself.
+            ///
+            /// # Errors
+            /// [`ExposeError::Shape`] if the part is not inside.
+            pub fn part_of(self, whole: impl AsRef<[usize]>, origin: impl AsRef<[usize]>) -> Result<Self, ExposeError> {
+                self.area.describe(|part| {
+                    (part.whole, part.origin) = (wide(whole.as_ref()), wide(origin.as_ref()));
+                    part.check_place()
+                })?;
+                Ok(self)
+            }
+
+            /// The coordinates of the first place of the whole, by dimension.
+            ///
+            /// # Errors
+            /// [`ExposeError::Shape`] if there is not one for each dimension.
+            pub fn origin(self, zero: impl AsRef<[f64]>) -> Result<Self, ExposeError> {
+                self.area.describe(|part| {
+                    part.zero = zero.as_ref().to_vec();
+                    part.check_axes()
+                })?;
+                Ok(self)
+            }
+
+            /// The distance of two places, by dimension.
+            ///
+            /// # Errors
+            /// [`ExposeError::Shape`] if there is not one for each dimension.
+            pub fn spacing(self, spacing: impl AsRef<[f64]>) -> Result<Self, ExposeError> {
+                self.area.describe(|part| {
+                    part.spacing = spacing.as_ref().to_vec();
+                    part.check_axes()
+                })?;
+                Ok(self)
+            }
+
+            /// The units of the elements, such as `K`.
+            ///
+            /// # Errors
+            /// [`ExposeError::Units`] if they have more than 40 bytes, or control characters.
+            pub fn units(self, units: &str) -> Result<Self, ExposeError> {
+                self.area.describe(|part| {
+                    units.clone_into(&mut part.units);
+                    part.check()
+                })?;
+                Ok(self)
+            }
+
+            /// Lets readers write the memory. A write of several values is one update: it waits
+            /// while the program has locked the memory, and is made as a whole.
+            #[must_use]
+            pub fn writable(self) -> Self {
+                self.area.change(|part| part.is_writable = true);
+                self
+            }
+
+            /// Says how the memory is best drawn.
+            #[must_use]
+            pub fn kind(self, kind: Kind) -> Self {
+                self.area.change(|part| part.kind = kind);
+                self
+            }
+        }
+    };
+}
+
+pub(super) use describe_memory;
+
 /// Memory that readers see as it is now: [`Expose::expose`](crate::Expose::expose).
 ///
 /// Exposing costs nothing afterwards: readers or the door's threads copy the memory, and the
@@ -124,155 +295,30 @@ impl<T: Element + Pod + Send> Memory for Segment<T> {
 /// [locks](Self::lock) the memory, so that no reader sees half of the change.
 ///
 /// Dropping it ends it. So does freeing the memory; readers then learn that it is gone.
+///
+/// ```no_run
+/// # use farside::prelude::*;
+/// # use farside_inspect::Expose;
+/// # fn example(me: &Worker) -> farside::Result<()> {
+/// let rows = me.share(0..512);
+/// let plate = me.register(vec![0.0; rows.len() * 100])?;
+/// let shown = me.expose("plate", &plate)?.shape([rows.len(), 100])?;
+/// let shown = shown.part_of([512, 100], [rows.start, 0])?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Exposed<'w, T> {
     me: &'w Worker,
-    memory: Arc<LockedMemory>,
-    area: Arc<Area>,
-    areas: Arc<Areas>,
-    /// The shape of the whole, where this worker's part begins in it, and the shape of the part, as
-    /// the memory has them.
-    dealt: [Vec<u64>; 3],
-    is_locked: Cell<bool>,
+    area: MemoryArea,
     element: PhantomData<fn() -> T>,
 }
 
+describe_memory!(impl[T: Element] Exposed<'_, T>);
+
 impl<'w, T: Element> Exposed<'w, T> {
     pub(super) fn new<M: Memory<Element = T>>(me: &'w Worker, name: &str, memory: &M) -> Result<Self, ExposeError> {
-        let ShownMemory { bytes, whole, origin, shape, owner } = memory.shown(me)?;
-        if shape.contains(&0) || bytes.bytes() == 0 {
-            return Err(ExposeError::Shape {
-                name: name.into(),
-                what: "this worker has no elements of it; do not expose it here",
-            });
-        }
-        let dealt = [whole.clone(), origin.clone(), shape.clone()];
-        let mut part = Part {
-            element: T::TYPE,
-            fields: fields_of::<T>(name)?,
-            whole,
-            origin,
-            shape,
-            ..described(Host::Worker(me), name, Role::Memory)?
-        };
-        part.worker = owner.unwrap_or(me.id()).number();
-        elements_of(&part)?;
-        let doorway = Host::Worker(me).doorway()?;
-        let areas = doorway.areas();
-        let (area, memory) = areas.share(part, bytes, me.id().number())?;
-        let (areas, is_locked) = (areas.clone(), Cell::new(false));
-        Ok(Self { me, memory, area, areas, dealt, is_locked, element: PhantomData })
-    }
-
-    /// Gives the whole memory a shape, in row-major order. The default is one dimension, or what
-    /// [`Memory`] says. The dimensions of rounds and parts stay: give those of a block behind them.
-    ///
-    /// # Errors
-    /// [`ExposeError::Shape`] if the shape has another number of elements than the whole, or more
-    /// than 8 dimensions, or if this worker's elements are not whole rows of it: give an array
-    /// blocks of whole rows.
-    pub fn shape(self, shape: impl AsRef<[usize]>) -> Result<Self, ExposeError> {
-        let shape: Vec<u64> = shape.as_ref().iter().map(|length| *length as u64).collect();
-        if shape.is_empty() || shape.len() > DIMENSIONS_MAX {
-            return Err(self.wrong("it has not 1 to 8 dimensions; give as many"));
-        }
-        let part = self.area.part();
-        let [whole, first, dealt] = &self.dealt;
-        let total = shape.iter().try_fold(1_u64, |product, length| product.checked_mul(*length));
-        if total != Some(whole.iter().product()) {
-            return Err(self.wrong("it has another number of elements than the memory; give one with as many"));
-        }
-        if [&part.zero, &part.spacing].iter().any(|axes| !axes.is_empty() && axes.len() != shape.len()) {
-            return Err(self.wrong("its coordinates have another number of dimensions; give the shape before them"));
-        }
-        let (mut origin, mut own) = (vec![0; shape.len()], shape.clone());
-        if let ([first], [count]) = (&first[..], &dealt[..]) {
-            // The whole has elements, so no length is 0.
-            let row: u64 = shape[1..].iter().product();
-            if !first.is_multiple_of(row) || !count.is_multiple_of(row) {
-                return Err(self.wrong("this worker has no whole rows of it; give the array blocks of whole rows"));
-            }
-            (origin[0], own[0]) = (first / row, count / row);
-        } else {
-            if shape.len() < 2 || shape[..2] != whole[..2] {
-                return Err(self.wrong("it does not begin with the numbers of rounds and parts; give these first"));
-            }
-            (origin[1], own[1]) = (first[1], 1);
-        }
-        self.area.describe(|part| (part.whole, part.origin, part.shape) = (shape, origin, own));
-        Ok(self)
-    }
-
-    /// Makes this worker's part, with the shape that it has now, a part of an area of the shape
-    /// `whole`, from the place `origin` on. Readers see the parts of all workers as one. Without
-    /// this, the part has its place in the memory, and a registered vector is a whole by itself.
-    ///
-    /// ```no_run
-    /// # use farside::prelude::*;
-    /// # use farside_inspect::Expose;
-    /// # fn example(me: &Worker) -> farside::Result<()> {
-    /// let rows = me.share(0..512);
-    /// let plate = me.register(vec![0.0; rows.len() * 100])?;
-    /// let shown = me.expose("plate", &plate)?.shape([rows.len(), 100])?;
-    /// let shown = shown.part_of([512, 100], [rows.start, 0])?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// [`ExposeError::Shape`] if the part is not inside.
-    pub fn part_of(self, whole: impl AsRef<[usize]>, origin: impl AsRef<[usize]>) -> Result<Self, ExposeError> {
-        let (whole, origin) = (whole.as_ref(), origin.as_ref());
-        let shape: Vec<usize> = self.area.part().shape.iter().map(|length| *length as usize).collect();
-        check_place(&shape, whole, origin).map_err(|what| self.wrong(what))?;
-        let [whole, origin] = [whole, origin].map(|lengths| lengths.iter().map(|length| *length as u64).collect());
-        self.area.describe(|part| (part.whole, part.origin) = (whole, origin));
-        Ok(self)
-    }
-
-    fn wrong(&self, what: &'static str) -> ExposeError {
-        wrong(&self.area, what)
-    }
-
-    /// The coordinates of the first place of the whole, by dimension.
-    ///
-    /// # Errors
-    /// [`ExposeError::Shape`] if there is not one for each dimension.
-    pub fn origin(self, zero: impl AsRef<[f64]>) -> Result<Self, ExposeError> {
-        set_origin(&self.area, zero.as_ref())?;
-        Ok(self)
-    }
-
-    /// The distance of two places, by dimension.
-    ///
-    /// # Errors
-    /// [`ExposeError::Shape`] if there is not one for each dimension.
-    pub fn spacing(self, spacing: impl AsRef<[f64]>) -> Result<Self, ExposeError> {
-        set_spacing(&self.area, spacing.as_ref())?;
-        Ok(self)
-    }
-
-    /// Lets readers write the memory. A write of several values is one update: it waits while the
-    /// program has locked the memory, and is made as a whole.
-    #[must_use]
-    pub fn writable(self) -> Self {
-        self.area.describe(|part| part.is_writable = true);
-        self
-    }
-
-    /// Says how the memory is best drawn.
-    #[must_use]
-    pub fn kind(self, kind: Kind) -> Self {
-        self.area.describe(|part| part.kind = kind);
-        self
-    }
-
-    /// The units of the elements, such as `K`.
-    ///
-    /// # Errors
-    /// [`ExposeError::Units`] if they have more than 40 bytes, or control characters.
-    pub fn units(self, units: &str) -> Result<Self, ExposeError> {
-        set_units(&self.area, units)?;
-        Ok(self)
+        let area = MemoryArea::new::<T>(Host::Worker(me), name, memory.shown(me)?)?;
+        Ok(Self { me, area, element: PhantomData })
     }
 
     /// Locks the memory until the result is dropped. No reader sees what it has at a moment in
@@ -292,17 +338,13 @@ impl<'w, T: Element> Exposed<'w, T> {
     #[inline]
     #[track_caller]
     pub fn lock(&self) -> Result<LockedHere<'_>, Error> {
-        assert!(!self.is_locked.get(), "the memory is locked already: drop that lock first");
-        if !self.memory.try_lock() {
-            self.lock_slowly()?;
-        }
-        Ok(LockedHere::new(&self.memory, &self.is_locked))
+        self.area.lock(|memory| self.lock_slowly(memory))
     }
 
     #[cold]
-    fn lock_slowly(&self) -> Result<(), Error> {
+    fn lock_slowly(&self, memory: &LockedMemory) -> Result<(), Error> {
         let ring = Ring { caller: self.me.caller(), worker: self.me.id() };
-        let claim = self.memory.claim(Waker::from(Arc::new(ring)));
+        let claim = memory.claim(Waker::from(Arc::new(ring)));
         let waits = Instant::now();
         loop {
             match self.me.wait_together(claim.patience(), || claim.try_lock()) {
@@ -326,67 +368,20 @@ impl Wake for Ring {
     }
 }
 
-pub(super) fn wrong(area: &Area, what: &'static str) -> ExposeError {
-    ExposeError::Shape { name: area.part().name, what }
-}
-
-pub(super) fn set_origin(area: &Area, zero: &[f64]) -> Result<(), ExposeError> {
-    check_axes(area, zero)?;
-    area.describe(|part| part.zero = zero.to_vec());
-    Ok(())
-}
-
-pub(super) fn set_spacing(area: &Area, spacing: &[f64]) -> Result<(), ExposeError> {
-    check_axes(area, spacing)?;
-    area.describe(|part| part.spacing = spacing.to_vec());
-    Ok(())
-}
-
-/// Checks that there is a number for each dimension, or none.
-fn check_axes(area: &Area, axes: &[f64]) -> Result<(), ExposeError> {
-    if axes.is_empty() || axes.len() == area.part().shape.len() {
-        return Ok(());
-    }
-    Err(wrong(area, "its coordinates have another number of dimensions; give one for each, or none"))
-}
-
-pub(super) fn set_units(area: &Area, units: &str) -> Result<(), ExposeError> {
-    check_units(&area.part().name, units)?;
-    area.describe(|part| units.clone_into(&mut part.units));
-    Ok(())
-}
-
 impl<T> fmt::Debug for Exposed<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Exposed").field("area", &self.area).finish_non_exhaustive()
     }
 }
 
-impl<T> Drop for Exposed<'_, T> {
-    fn drop(&mut self) {
-        self.areas.remove_of(&self.area, self.me.id().number());
-    }
-}
-
 /// The lock of exposed memory. Dropping it ends it.
 #[derive(Debug)]
-pub struct LockedHere<'a> {
-    memory: &'a LockedMemory,
-    is_locked: &'a Cell<bool>,
-}
-
-impl<'a> LockedHere<'a> {
-    /// Notes that the memory is locked.
-    pub(super) fn new(memory: &'a LockedMemory, is_locked: &'a Cell<bool>) -> Self {
-        is_locked.set(true);
-        Self { memory, is_locked }
-    }
-}
+pub struct LockedHere<'a>(&'a MemoryArea);
 
 impl Drop for LockedHere<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.is_locked.set(false);
-        self.memory.unlock();
+        self.0.is_locked.set(false);
+        self.0.memory.unlock();
     }
 }

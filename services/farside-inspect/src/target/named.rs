@@ -9,13 +9,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use farside::Worker;
+use farside::{Error, Worker};
 
-use super::areas::{Area, Areas, Source, number};
+use super::areas::{Listed, Source, number};
 use super::error::ExposeError;
 use super::host::Host;
-use super::questions::{self, Function};
-use super::view::described;
+use super::questions;
 use crate::protocol::{Kind, Part, Role};
 
 /// A number that the program shows under a name: a [gauge](crate::Expose::gauge), which the program
@@ -29,7 +28,7 @@ use crate::protocol::{Kind, Part, Role};
 /// *Cost*: a load or a store. Dropping it ends it.
 pub struct Number {
     bits: Arc<AtomicU64>,
-    _named: Named,
+    _listed: Listed,
 }
 
 /// An [action](crate::Expose::action) or a [probe](crate::Expose::probe) of this worker. Dropping
@@ -37,33 +36,12 @@ pub struct Number {
 pub struct Shown {
     /// The function belongs to its worker's thread.
     name: Rc<str>,
-    _named: Named,
-}
-
-/// A value that readers find under its name, until this is dropped.
-struct Named {
-    area: Arc<Area>,
-    areas: Arc<Areas>,
-}
-
-impl Named {
-    fn show(host: Host<'_>, part: Part, number: Option<Arc<AtomicU64>>) -> Result<Self, ExposeError> {
-        let doorway = host.doorway()?;
-        let area = Area::new(part, Source::Named(number));
-        doorway.areas().add(&area)?;
-        Ok(Self { area, areas: doorway.areas().clone() })
-    }
-}
-
-impl Drop for Named {
-    fn drop(&mut self) {
-        self.areas.remove(&self.area);
-    }
+    _listed: Listed,
 }
 
 impl Number {
     pub(super) fn gauge(host: Host<'_>, name: &str) -> Result<Self, ExposeError> {
-        Self::show(host, described(host, name, Role::Gauge)?, f64::NAN)
+        Self::show(host, host.part(name, Role::Gauge)?, f64::NAN)
     }
 
     pub(super) fn parameter(
@@ -73,7 +51,7 @@ impl Number {
         bounds: RangeInclusive<f64>,
     ) -> Result<Self, ExposeError> {
         let (least, most) = bounds.into_inner();
-        let part = described(host, name, Role::Parameter { least, most })?;
+        let part = host.part(name, Role::Parameter { least, most })?;
         // Also false for NaN.
         if !(least <= default && default <= most && least.is_finite() && most.is_finite()) {
             return Err(ExposeError::Bounds { name: part.name, default, least, most });
@@ -83,8 +61,8 @@ impl Number {
 
     fn show(host: Host<'_>, part: Part, value: f64) -> Result<Self, ExposeError> {
         let bits = Arc::new(AtomicU64::new(value.to_bits()));
-        let _named = Named::show(host, part, Some(bits.clone()))?;
-        Ok(Self { bits, _named })
+        let _listed = host.list(part, Source::Named(Some(bits.clone())))?;
+        Ok(Self { bits, _listed })
     }
 
     /// Sets the number of this worker. A gauge is `NaN` at first. A parameter is set by readers at
@@ -104,14 +82,16 @@ impl Number {
 }
 
 impl Shown {
-    pub(super) fn of(me: &Worker, name: &str, kind: Kind, function: Function) -> Result<Self, ExposeError> {
+    pub(super) fn of(
+        me: &Worker,
+        name: &str,
+        (role, kind): (Role, Kind),
+        function: impl FnMut(&Worker, &str) -> Result<Vec<u8>, Error> + 'static,
+    ) -> Result<Self, ExposeError> {
         let host = Host::Worker(me);
-        let role = if let Function::Action(_) = function { Role::Action } else { Role::Probe };
-        let part = Part { kind, ..described(host, name, role)? };
-        let name: Rc<str> = part.name.as_str().into();
-        let _named = Named::show(host, part, None)?;
-        questions::keep(&name, function);
-        Ok(Self { name, _named })
+        let _listed = host.list(Part { kind, ..host.part(name, role)? }, Source::Named(None))?;
+        questions::keep(name, role, function);
+        Ok(Self { name: name.into(), _listed })
     }
 }
 

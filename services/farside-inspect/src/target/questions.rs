@@ -15,30 +15,29 @@ use std::task::{Poll, Waker};
 
 use farside::{Caller, Error, Worker, WorkerId};
 
-use crate::protocol::Refused;
+use crate::protocol::{Refused, Role};
 use crate::sync::lock;
 
 /// The most probes of a process that may be under way.
 const ASKED_MAX: usize = 1024;
 
-type Act = Rc<RefCell<dyn FnMut(&Worker) -> Result<(), Error>>>;
-type Answer = Rc<RefCell<dyn FnMut(&Worker, &str) -> Vec<u8>>>;
-
-/// A function of a worker.
-#[derive(Clone)]
-pub(super) enum Function {
-    Action(Act),
-    Probe(Answer),
-}
+/// A function of a worker: what it does with a question. That of an action is empty, and so is its
+/// answer.
+type Function = Rc<RefCell<dyn FnMut(&Worker, &str) -> Result<Vec<u8>, Error>>>;
 
 thread_local! {
     /// The functions of the worker of this thread, by name.
-    static OWN: RefCell<BTreeMap<String, Function>> = const { RefCell::new(BTreeMap::new()) };
+    static OWN: RefCell<BTreeMap<String, (Role, Function)>> = const { RefCell::new(BTreeMap::new()) };
 }
 
 /// Keeps a function of the worker of this thread, which has none of this name.
-pub(super) fn keep(name: &str, function: Function) {
-    OWN.with_borrow_mut(|own| own.insert(name.to_owned(), function));
+pub(super) fn keep(name: &str, role: Role, function: impl FnMut(&Worker, &str) -> Result<Vec<u8>, Error> + 'static) {
+    OWN.with_borrow_mut(|own| own.insert(name.to_owned(), (role, Rc::new(RefCell::new(function)))));
+}
+
+/// A function of the worker of this thread, if it still has it.
+fn find(name: &str, role: Role) -> Option<Function> {
+    OWN.with_borrow(|own| own.get(name).filter(|(own, _)| *own == role).map(|(_, function)| function.clone()))
 }
 
 /// Ends a function of the worker of this thread.
@@ -48,24 +47,11 @@ pub(super) fn end(name: &str) {
     drop(ended);
 }
 
-impl Function {
-    pub(super) fn action(action: impl FnMut(&Worker) -> Result<(), Error> + 'static) -> Self {
-        Self::Action(Rc::new(RefCell::new(action)))
-    }
-
-    pub(super) fn probe(probe: impl FnMut(&Worker, &str) -> Vec<u8> + 'static) -> Self {
-        Self::Probe(Rc::new(RefCell::new(probe)))
-    }
-}
-
 /// Runs an action of this worker, if it still has it.
 pub(super) fn act(me: &Worker, name: &str) -> Result<(), Error> {
-    let found = OWN.with_borrow(|own| own.get(name).cloned());
-    match found {
-        // An action that publishes might come here again.
-        Some(Function::Action(action)) => action.try_borrow_mut().map_or(Ok(()), |mut action| action(me)),
-        _ => Ok(()),
-    }
+    let Some(action) = find(name, Role::Action) else { return Ok(()) };
+    // An action that publishes might come here again.
+    action.try_borrow_mut().map_or(Ok(()), |mut action| action(me, "").map(drop))
 }
 
 /// The questions to probes of a process that are under way, by number. They are a state of the
@@ -139,17 +125,15 @@ fn answer(me: &Worker, (number, name, question): (u64, String, String)) {
         // Its reader is gone.
         return;
     }
-    let found = OWN.with_borrow(|own| own.get(&name).cloned());
     let failed = |cause: &str| Err(Refused::Failed { cause: cause.into() });
-    let answer = match found {
-        Some(Function::Probe(probe)) => match probe.try_borrow_mut() {
-            Ok(mut probe) => {
-                let run = catch_unwind(AssertUnwindSafe(|| probe(me, &question)));
-                run.map_or_else(|_| failed("the probe panicked"), Ok)
-            }
-            Err(_) => failed("the probe is answering already"),
+    let answer = match find(&name, Role::Probe).as_deref().map(RefCell::try_borrow_mut) {
+        Some(Ok(mut probe)) => match catch_unwind(AssertUnwindSafe(|| probe(me, &question))) {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => failed(&error.to_string()),
+            Err(_) => failed("the probe panicked"),
         },
-        _ => Err(Refused::Unknown { name, worker: me.id().number() }),
+        Some(Err(_)) => failed("the probe is answering already"),
+        None => Err(Refused::Unknown { name, worker: me.id().number() }),
     };
     let mut asked = lock(&questions.0);
     if let Some(question) = asked.all.get_mut(&number) {

@@ -300,26 +300,12 @@ impl Drop for Waiting {
 mod tests {
     use super::*;
     use crate::element::ElementType;
-    use crate::protocol::{Kind, Role};
+    use crate::protocol::Role;
     use crate::spans::Block;
 
     fn shared() -> Arc<Shared> {
-        let part = Part {
-            name: "x".into(),
-            worker: 0,
-            element: ElementType::U8,
-            fields: Vec::new(),
-            whole: vec![1],
-            origin: vec![0],
-            shape: vec![1],
-            units: String::new(),
-            step: None,
-            role: Role::View,
-            kind: Kind::Plain,
-            is_writable: false,
-            zero: Vec::new(),
-            spacing: Vec::new(),
-        };
+        let [whole, origin, shape] = [vec![1], vec![0], vec![1]];
+        let part = Part { element: ElementType::U8, whole, origin, shape, ..Part::new("x", 0, Role::View) };
         Arc::new(Shared::new(part, Arc::default(), Arc::default()))
     }
 

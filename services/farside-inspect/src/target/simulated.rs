@@ -5,14 +5,14 @@ use std::sync::Arc;
 use farside_rpc::Service;
 
 use super::activity::Lookout;
-use super::areas::{Area, Areas, Source};
+use super::areas::{Areas, Listed, Source};
 use super::handlers::Handlers;
 use super::shared::Shared;
 use crate::protocol::{About, DoorServer, Part};
 
 /// A worker that shows one view, and is alone in its process.
 #[derive(Debug)]
-pub struct SimulatedWorker(Arc<Shared>);
+pub struct SimulatedWorker(Arc<Shared>, #[expect(dead_code, reason = "it keeps the area")] Listed);
 
 impl SimulatedWorker {
     /// Returns the worker, and the service of its process's door.
@@ -23,9 +23,9 @@ impl SimulatedWorker {
     pub fn new(about: About, part: Part) -> (Self, Service) {
         let (areas, holds) = (Arc::new(Areas::default()), Arc::default());
         let shared = Arc::new(Shared::new(part.clone(), Arc::clone(&holds), areas.budget().clone()));
-        areas.add(&Area::new(part, Source::View(shared.clone()))).expect("it is the first area");
+        let listed = areas.add(part, Source::View(shared.clone())).expect("it is the first area");
         let handlers = Handlers::new(about, areas, holds, Arc::default(), Lookout::None, None);
-        (Self(shared), DoorServer::new(handlers).into())
+        (Self(shared, listed), DoorServer::new(handlers).into())
     }
 
     /// Publishes a step, behind the one that has the number before it.

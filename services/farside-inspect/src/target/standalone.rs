@@ -1,6 +1,6 @@
 //! [`Standalone`]: a program without a job shows what it has.
 
-use std::cell::Cell;
+use std::convert::Infallible;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::RangeInclusive;
@@ -12,17 +12,17 @@ use bytemuck::Pod;
 use bytemuck::allocation::try_zeroed_vec;
 use farside::LocalVec;
 
-use super::areas::{Area, Areas, Source};
+use super::description::wide;
 use super::door::Doorway;
 use super::error::ExposeError;
 use super::host::{Alone, Host};
 use super::locked::LockedMemory;
-use super::memory::{LockedHere, set_origin, set_spacing, set_units, wrong};
+use super::memory::{LockedHere, MemoryArea, ShownMemory, describe_memory};
 use super::named::Number;
-use super::view::{ViewBuilder, check_place, described, elements_of, fields_of};
+use super::view::ViewBuilder;
 use crate::element::Element;
 use crate::names::RANKS;
-use crate::protocol::{Kind, Part, Role};
+use crate::protocol::Kind;
 
 /// A program that is no job of Farside, and shows what it has: a program of one process, or one of
 /// the processes that `mpirun` or `srun` started.
@@ -128,38 +128,14 @@ impl Standalone {
         name: &str,
         values: Vec<T>,
     ) -> Result<OwnMemory<'_, T>, ExposeError> {
-        let (host, count) = (Host::Alone(&self.0), values.len() as u64);
+        let count = values.len() as u64;
         if count == 0 {
             return Err(ExposeError::Shape { name: name.into(), what: "it has no elements; expose at least one" });
         }
-        let part = Part {
-            element: T::TYPE,
-            fields: fields_of::<T>(name)?,
-            whole: vec![count],
-            origin: vec![0],
-            shape: vec![count],
-            ..described(host, name, Role::Memory)?
-        };
-        elements_of(&part)?;
         let values = LocalVec::new(values);
-        let memory = Arc::new(LockedMemory::new(values.local_bytes(), self.0.doorway.areas().next_memory()));
-        let area = Area::new(part, Source::Memory(memory.clone()));
-        self.0.doorway.areas().add(&area)?;
-        let shown = ShownArea { area, areas: self.0.doorway.areas().clone() };
-        Ok(OwnMemory { shown, values, memory, is_locked: Cell::new(false), shown_by: PhantomData })
-    }
-}
-
-/// An area, until it is dropped.
-#[derive(Debug)]
-struct ShownArea {
-    area: Arc<Area>,
-    areas: Arc<Areas>,
-}
-
-impl Drop for ShownArea {
-    fn drop(&mut self) {
-        self.areas.remove(&self.area);
+        let shown = ShownMemory::row::<T>(values.local_bytes(), count, 0);
+        let area = MemoryArea::new::<T>(Host::Alone(&self.0), name, shown)?;
+        Ok(OwnMemory { area, values, shown_by: PhantomData })
     }
 }
 
@@ -168,92 +144,14 @@ impl Drop for ShownArea {
 /// Readers may write the memory at any time if it is [writable](Self::writable). So values are
 /// copied in and out, or changed while no reader has access.
 pub struct OwnMemory<'s, T: Pod + Send> {
-    shown: ShownArea,
+    area: MemoryArea,
     values: LocalVec<T>,
-    memory: Arc<LockedMemory>,
-    is_locked: Cell<bool>,
     shown_by: PhantomData<&'s Standalone>,
 }
 
+describe_memory!(impl[T: Element + Pod + Send] OwnMemory<'_, T>);
+
 impl<T: Element + Pod + Send> OwnMemory<'_, T> {
-    /// Lets readers write the memory.
-    #[must_use]
-    pub fn writable(self) -> Self {
-        self.shown.area.describe(|part| part.is_writable = true);
-        self
-    }
-
-    /// Gives the memory a shape, in row-major order. The default is one dimension.
-    ///
-    /// # Errors
-    /// [`ExposeError::Shape`] if it is that of another number of elements, or has more than 8
-    /// dimensions.
-    pub fn shape(self, shape: impl AsRef<[usize]>) -> Result<Self, ExposeError> {
-        let shape = shape.as_ref();
-        self.place(shape, shape, &vec![0; shape.len()])
-    }
-
-    /// Makes the memory a part of an area of the shape `whole`, from the place `origin` on. Readers
-    /// see the parts of all processes as one. Give the part's own [shape](Self::shape) before.
-    ///
-    /// # Errors
-    /// [`ExposeError::Shape`] if the part is not inside.
-    pub fn part_of(self, whole: impl AsRef<[usize]>, origin: impl AsRef<[usize]>) -> Result<Self, ExposeError> {
-        let shape: Vec<usize> = self.shown.area.part().shape.iter().map(|length| *length as usize).collect();
-        self.place(&shape, whole.as_ref(), origin.as_ref())
-    }
-
-    fn place(self, shape: &[usize], whole: &[usize], origin: &[usize]) -> Result<Self, ExposeError> {
-        let Self { shown: ShownArea { area, .. }, .. } = &self;
-        let part = area.part();
-        check_place(shape, whole, origin).map_err(|what| wrong(area, what))?;
-        let total = shape.iter().try_fold(1_u64, |product, length| product.checked_mul(*length as u64));
-        if total != Some(part.shape.iter().product()) {
-            return Err(wrong(area, "it has another number of elements than the memory; give one with as many"));
-        }
-        if [&part.zero, &part.spacing].iter().any(|axes| !axes.is_empty() && axes.len() != shape.len()) {
-            return Err(wrong(area, "its coordinates have another number of dimensions; give the shape before them"));
-        }
-        let [shape, whole, origin] =
-            [shape, whole, origin].map(|lengths| lengths.iter().map(|length| *length as u64).collect::<Vec<_>>());
-        area.describe(|part| (part.shape, part.whole, part.origin) = (shape, whole, origin));
-        Ok(self)
-    }
-
-    /// The units of the elements, such as `K`.
-    ///
-    /// # Errors
-    /// [`ExposeError::Units`].
-    pub fn units(self, units: &str) -> Result<Self, ExposeError> {
-        set_units(&self.shown.area, units)?;
-        Ok(self)
-    }
-
-    /// The coordinates of the first place of the whole, by dimension.
-    ///
-    /// # Errors
-    /// [`ExposeError::Shape`] if there is not one for each dimension.
-    pub fn origin(self, zero: impl AsRef<[f64]>) -> Result<Self, ExposeError> {
-        set_origin(&self.shown.area, zero.as_ref())?;
-        Ok(self)
-    }
-
-    /// The distance of two places, by dimension.
-    ///
-    /// # Errors
-    /// [`ExposeError::Shape`] if there is not one for each dimension.
-    pub fn spacing(self, spacing: impl AsRef<[f64]>) -> Result<Self, ExposeError> {
-        set_spacing(&self.shown.area, spacing.as_ref())?;
-        Ok(self)
-    }
-
-    /// Says how the memory is best drawn.
-    #[must_use]
-    pub fn kind(self, kind: Kind) -> Self {
-        self.shown.area.describe(|part| part.kind = kind);
-        self
-    }
-
     /// Calls `work` with the values. Readers see all that it changes, or nothing, and wait
     /// meanwhile: do what takes long elsewhere. A reader that has locked the memory is waited for,
     /// 10 s at most.
@@ -261,17 +159,15 @@ impl<T: Element + Pod + Send> OwnMemory<'_, T> {
     /// # Panics
     /// If this handle has locked the memory for ever, by a lock that was forgotten.
     pub fn with<R>(&mut self, work: impl FnOnce(&mut [T]) -> R) -> R {
-        assert!(!self.is_locked.get(), "the memory is locked already: drop that lock first");
-        lock_memory(&self.memory);
-        let _locked = LockedHere::new(&self.memory, &self.is_locked);
+        let Ok(_locked) = self.area.lock(wait_for_lock);
         self.values.with(work)
     }
 
     /// Ends it, and returns the vector.
     #[must_use]
     pub fn take(self) -> Vec<T> {
-        let Self { shown, values, .. } = self;
-        drop(shown);
+        let Self { area, values, .. } = self;
+        drop(area);
         values.take()
     }
 
@@ -302,21 +198,18 @@ impl<T: Element + Pod + Send> OwnMemory<'_, T> {
     /// If this handle has locked the memory already.
     #[track_caller]
     pub fn lock(&self) -> LockedHere<'_> {
-        assert!(!self.is_locked.get(), "the memory is locked already: drop that lock first");
-        lock_memory(&self.memory);
-        LockedHere::new(&self.memory, &self.is_locked)
+        let Ok(locked) = self.area.lock(wait_for_lock);
+        locked
     }
 }
 
 /// Locks memory, when no reader has locked it any more.
-fn lock_memory(memory: &LockedMemory) {
-    if memory.try_lock() {
-        return;
-    }
+fn wait_for_lock(memory: &LockedMemory) -> Result<(), Infallible> {
     let claim = memory.claim(Waker::from(Arc::new(Parked(thread::current()))));
     while !claim.try_lock() {
         thread::park_timeout(claim.patience());
     }
+    Ok(())
 }
 
 /// Wakes a thread that is parked.
@@ -334,6 +227,6 @@ fn offset<T>(index: usize) -> u64 {
 
 impl<T: Pod + Send> fmt::Debug for OwnMemory<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OwnMemory").field("area", &self.shown.area).finish_non_exhaustive()
+        f.debug_struct("OwnMemory").field("area", &self.area).finish_non_exhaustive()
     }
 }

@@ -8,7 +8,7 @@ use farside_kv::{ClientError, KvError, Store};
 use farside_rpc::CallError;
 use farside_testbed::{hold_still, scaled, wait_until};
 
-use crate::{Folder, bytes, connect, serve, unique};
+use crate::{Folder, bytes, connect, near, paths, serve, start, unique};
 
 /// The variable that makes this test program play a part.
 const PART: &str = "FARSIDE_KV_TEST_PART";
@@ -175,11 +175,10 @@ fn a_killed_server_keeps_what_it_acknowledged() {
 /// A client that is killed in the middle of a put leaves nothing, and the earlier value stays.
 #[test]
 fn an_interrupted_put_leaves_nothing() {
-    for address in [format!("shm:{}", unique("interrupted")), "tcp://127.0.0.1:0".into()] {
+    for address in paths() {
         let folder = Folder::new("interrupted");
-        let server = serve(&address, Store::open(folder.path()).unwrap());
+        let (server, kv) = start(&address, Store::open(folder.path()).unwrap());
         let address = server.addresses()[0].to_string();
-        let kv = connect(&address);
         kv.put("long", b"first").unwrap();
         let mut filler = Other::start("filler", &address, "-");
         let is_begun = || {
@@ -201,9 +200,8 @@ fn interrupt_put_in_parts(address: &str, part: &str) {
     let folder = Folder::new("parts");
     // On a busy machine, it may pass before the client is killed. Then another one tries it.
     let store = Store::open(folder.path()).unwrap().upload_time(Duration::from_secs(2));
-    let server = serve(address, store);
+    let (server, kv) = start(address, store);
     let address = server.addresses()[0].to_string();
-    let kv = connect(&address);
     kv.put("endless", b"first").unwrap();
     let mut client = Other::start(part, &address, "-");
     let bytes = || folder.values().iter().map(|path| path.metadata().map_or(0, |file| file.len())).sum::<u64>();
@@ -221,7 +219,7 @@ fn interrupt_put_in_parts(address: &str, part: &str) {
 /// A put in parts that is interrupted between two parts leaves nothing.
 #[test]
 fn an_interrupted_put_in_parts_leaves_nothing() {
-    interrupt_put_in_parts(&format!("shm:{}", unique("parts")), "silent");
+    interrupt_put_in_parts(&near(), "silent");
 }
 
 #[test]
@@ -283,7 +281,7 @@ mod deep {
     /// In the middle of a part.
     #[test]
     fn an_interrupted_part_leaves_nothing() {
-        interrupt_put_in_parts(&format!("shm:{}", unique("parts")), "endless");
+        interrupt_put_in_parts(&near(), "endless");
         interrupt_put_in_parts("tcp://127.0.0.1:0", "endless");
     }
 }

@@ -79,14 +79,30 @@ fn connect_as(address: &str, credentials: Credentials) -> Client {
     Client::new(client.connect().unwrap()).deadline(limit())
 }
 
+/// Serves a store over a path, and connects to it.
+fn start(address: &str, store: Store) -> (Server, Client) {
+    let server = serve(address, store);
+    let client = connect(&server.addresses()[0].to_string());
+    (server, client)
+}
+
+/// An address on this machine that no other test has.
+fn near() -> String {
+    format!("shm:{}", unique("near"))
+}
+
+/// An address for each path.
+fn paths() -> [String; 2] {
+    [near(), "tcp://127.0.0.1:0".to_string()]
+}
+
 /// Runs a test over each path, with a store in memory and one on the disk.
 fn everywhere(test: impl Fn(&Client)) {
-    for address in [format!("shm:{}", unique("all")), "tcp://127.0.0.1:0".to_string()] {
+    for address in paths() {
         for on_disk in [false, true] {
             let folder = Folder::new("all");
             let store = if on_disk { Store::open(folder.path()).unwrap() } else { Store::memory() };
-            let server = serve(&address, store);
-            let client = connect(&server.addresses()[0].to_string());
+            let (server, client) = start(&address, store);
             test(&client);
             drop(client);
             server.shutdown(deadline()).unwrap();

@@ -6,7 +6,7 @@ use farside_kv::{Client, ClientError, KEY_BYTES_MAX, KvError, KvServer, PAGE_ENT
 use farside_rpc::{CallError, Credentials, Server};
 use farside_testbed::{limit, wait_until};
 
-use crate::{Folder, bytes, connect_as, everywhere, serve, unique};
+use crate::{Folder, bytes, connect_as, everywhere, near, start, unique};
 
 /// The sizes around the limits, and a value of several pieces.
 const SIZES: [usize; 7] = [0, 1, 4096, 64 << 10, (64 << 10) + 1, 8 << 20, (17 << 20) + 3];
@@ -67,9 +67,7 @@ fn a_long_list_has_pages() {
     for number in 0..count {
         store.put(&format!("{number:05}"), b"").unwrap();
     }
-    let address = format!("shm:{}", unique("pages"));
-    let _server = serve(&address, store);
-    let kv = crate::connect(&address);
+    let (_server, kv) = start(&near(), store);
     let page = kv.page("", "", u32::MAX).unwrap();
     assert_eq!((page.entries.len(), page.has_more), (PAGE_ENTRIES_MAX as usize, true));
     let keys: Vec<_> = kv.list("").map(|entry| entry.unwrap().key).collect();
@@ -116,10 +114,9 @@ fn a_range_outside_the_value_is_refused() {
 
 #[test]
 fn a_token_gives_rights() {
-    let server = serve("tcp://127.0.0.1:0", Store::memory());
-    let address = server.addresses()[0].to_string();
-    crate::connect(&address).put("key", b"1").unwrap();
-    let guest = connect_as(&address, Credentials::token("guest", "g"));
+    let (server, owner) = start("tcp://127.0.0.1:0", Store::memory());
+    owner.put("key", b"1").unwrap();
+    let guest = connect_as(&server.addresses()[0].to_string(), Credentials::token("guest", "g"));
     assert_eq!(guest.get("key").unwrap(), b"1");
     let forbidden = KvError::Forbidden { right: "write".into() };
     assert_eq!(refused(guest.put("key", b"2").unwrap_err()), forbidden);
@@ -211,9 +208,7 @@ fn a_put_in_parts_is_given_up() {
     }
 
     let folder = Folder::new("given-up");
-    let address = format!("shm:{}", unique("given-up"));
-    let _server = serve(&address, Store::open(folder.path()).unwrap());
-    let kv = crate::connect(&address);
+    let (_server, kv) = start(&near(), Store::open(folder.path()).unwrap());
     kv.put("key", b"first").unwrap();
     let error = kv.put_from("key", Failing(20 << 20), |_| ()).unwrap_err();
     assert!(error.to_string().contains("the cable is cut"), "{error}");
@@ -334,10 +329,9 @@ fn put_with_pause(kv: &Client, pause: impl FnOnce()) {
 /// While a reader pauses, its client says that it is there.
 #[test]
 fn a_slow_reader_is_waited_for() {
-    let address = format!("shm:{}", unique("slow"));
-    let server = serve(&address, Store::memory().upload_time(limit()));
+    let (server, kv) = start(&near(), Store::memory().upload_time(limit()));
     let puts = || server.stats().iter().find(|stats| stats.name.ends_with("/put")).unwrap().done;
-    put_with_pause(&crate::connect(&address), || {
+    put_with_pause(&kv, || {
         // The beginning and the five parts before the pause are no signs of life.
         wait_until("two signs of life", || puts() >= 8);
     });
@@ -375,8 +369,7 @@ mod timing {
 
     #[test]
     fn a_reader_may_pause_for_longer_than_a_client_may_be_silent() {
-        let address = format!("shm:{}", unique("slow"));
-        let _server = serve(&address, Store::memory().upload_time(Duration::from_secs(5)));
-        put_with_pause(&crate::connect(&address), || thread::sleep(Duration::from_secs(7)));
+        let (_server, kv) = start(&near(), Store::memory().upload_time(Duration::from_secs(5)));
+        put_with_pause(&kv, || thread::sleep(Duration::from_secs(7)));
     }
 }

@@ -108,7 +108,7 @@ pub(super) struct Incoming {
 impl Session {
     pub(super) fn new(shared: Arc<Shared>, number: u64, peer: Peer) -> Self {
         let (running, streams) = (Mutex::default(), Mutex::default());
-        let connection = Held::of_connection(shared.connection_bytes_max);
+        let connection = Held::of_connection(shared.options.connection_bytes_max());
         let holdings = Arc::new(Holdings { connection, server: shared.held.clone() });
         Self { shared, number, peer: Arc::new(peer), running, streams, holdings }
     }
@@ -186,7 +186,7 @@ impl Session {
         if self.shared.is_closing.load(Ordering::Relaxed) {
             return refuse(link, head, Refused::ShuttingDown);
         }
-        let time = Duration::from_micros(head.value).min(self.shared.max_time.min(TIME_MAX));
+        let time = Duration::from_micros(head.value).min(self.shared.options.max_time.min(TIME_MAX));
         let is_inline = entry.procedure.handling == Handling::Inline;
         let is_built_in = self.shared.registry.is_built_in(head.procedure);
         // The names and types of a large service are long.

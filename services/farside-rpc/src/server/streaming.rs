@@ -114,7 +114,7 @@ impl Streaming {
         let Session { shared, number, .. } = &*self.session;
         // A server that has ended runs nothing.
         let _ = shared.queue.add(*number, Box::new(work));
-        if shared.pool == 0 {
+        if shared.options.pool == 0 {
             shared.waker.wake();
         }
     }

@@ -88,7 +88,7 @@ impl Task {
         let Session { shared, number, .. } = &*self.session.clone();
         // A server that has ended runs nothing.
         let _ = shared.queue.add(*number, Box::new(move || self.poll()));
-        if shared.pool == 0 {
+        if shared.options.pool == 0 {
             shared.waker.wake();
         }
     }

@@ -200,11 +200,15 @@ impl Turns {
     /// # Errors
     /// [`Unfinished`] lists the calls that were still under way then. Their callers get an error.
     pub fn shutdown(mut self, by: Instant) -> Result<(), Unfinished> {
+        self.drain(by);
+        self.unfinished()
+    }
+
+    fn drain(&mut self, by: Instant) {
         self.stop();
         while !self.is_drained() && Instant::now() < by {
             self.turn(by.saturating_duration_since(Instant::now()).min(DRAIN_STEP));
         }
-        self.unfinished()
     }
 
     /// The calls that are under way, as an error.
@@ -242,7 +246,7 @@ impl Turns {
         // A single connection reads the clock less often than it is looked at.
         let now = (self.active.len() > 1).then(Instant::now);
         while index < self.active.len() {
-            let (count, next) = self.active[index].serve(&mut self.scratch, self.shared.spin, now);
+            let (count, next) = self.active[index].serve(&mut self.scratch, self.shared.options.spin, now);
             handled += count;
             if matches!(next, Next::Look) {
                 index += 1;
@@ -251,7 +255,7 @@ impl Turns {
             let number = self.active.swap_remove(index).number;
             self.stop_looking(number, matches!(next, Next::Remove));
         }
-        if self.shared.pool == 0 {
+        if self.shared.options.pool == 0 {
             // A handler that is woken again at once has its next turn later.
             for _ in 0..self.shared.queue.waiting() {
                 let Some(number) = self.shared.queue.run_one() else { break };
@@ -292,27 +296,12 @@ impl Turns {
         while !self.shared.is_ended.load(Ordering::Relaxed) {
             self.turn(Duration::from_secs(3600));
         }
+        let drains_until = lock(&self.shared.drains_until).take();
+        drains_until.into_iter().for_each(|by| self.drain(by));
         self.close();
     }
 
-    /// Sends what is still to be sent, and gives out results that clients fetch.
-    fn drain(&mut self, until: Instant) {
-        while Instant::now() < until {
-            self.links.retain(|_, connected| connected.link.step(&mut self.scratch).is_ok());
-            // A call may have been accepted at the last moment.
-            let is_running = self.shared.queue.unfinished() > 0;
-            if !is_running && !self.links.values().any(|connected| is_pending(&connected.link)) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
     fn close(&mut self) {
-        let drains_until = lock(&self.shared.drains_until).take();
-        if let Some(until) = drains_until {
-            self.drain(until);
-        }
         self.doors.clear();
         self.guests.clear();
         self.active.clear();
@@ -320,7 +309,7 @@ impl Turns {
             connected.link.close(LinkEnd::Here);
         }
         self.count_connections();
-        if self.shared.pool == 0 {
+        if self.shared.options.pool == 0 {
             // The calls are cancelled now: their handlers do not run any more.
             while self.shared.queue.run_one().is_some() {}
             self.shared.queue.close();
@@ -338,7 +327,7 @@ impl Turns {
         let is_busy = !self.active.is_empty();
         if is_busy {
             self.turns_since_poll += 1;
-            if self.turns_since_poll < TURNS_PER_POLL && !self.shared.spin.is_zero() {
+            if self.turns_since_poll < TURNS_PER_POLL && !self.shared.options.spin.is_zero() {
                 return;
             }
         }
@@ -399,7 +388,7 @@ impl Turns {
                 }
             };
             let Some(guest) = guest.judge(&self.shared.policy, has_room_for_outsiders) else { continue };
-            let max = self.shared.max_connections;
+            let max = self.shared.options.max_connections;
             let guest = match () {
                 () if self.shared.is_closing.load(Ordering::Relaxed) => guest.refuse_later(Refusal::ShuttingDown),
                 () if self.links.len() >= max as usize => guest.refuse_later(Refusal::Full { max }),

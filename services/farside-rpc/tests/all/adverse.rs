@@ -7,6 +7,7 @@ use std::sync::{Arc, Barrier, mpsc};
 use std::time::Duration;
 
 use farside_rpc::bulk::{Bulk, Memory, Read, Write, scope};
+use farside_rpc::server::Builder;
 use farside_rpc::{
     CallError, Client, ConnectError, Handling, LinkEnd, Never, Ran, Server, Service, Signature, Stage, Stream, Stub,
 };
@@ -15,7 +16,7 @@ use farside_testbed::{Holdings, deadline, hold_still, limit, scaled, wait_for, w
 
 use crate::bulk::pattern;
 use crate::processes::Other;
-use crate::{credentials, hold_until_cancelled, tokens, unique};
+use crate::{credentials, hold_until_cancelled, paths, tokens, unique};
 
 /// The number of calls of `wait` that this process has begun to handle.
 static WAITING: AtomicU64 = AtomicU64::new(0);
@@ -148,11 +149,10 @@ pub(crate) fn use_it(address: &str) {
 /// when it is killed.
 #[test]
 fn a_stopped_client_disturbs_nobody() {
-    for address in [format!("shm:{}", unique("stopped")), "tcp://127.0.0.1:0".into()] {
-        let builder = Server::builder().listen(&address).unwrap().tokens(tokens());
-        let server = builder.provider(0, service()).pool(4).max_threads(2).start().unwrap();
+    for address in paths() {
+        let serve = |builder: Builder| builder.provider(0, service()).pool(4).max_threads(2);
+        let (server, honest) = crate::start(address, serve);
         let address = server.addresses()[0].to_string();
-        let honest = connect(&address);
         let pull = honest.procedure::<Bulk<Read>, Vec<u8>, String>("adverse", 0, "pull");
         let sent = pattern(300_001);
         for round in 0..scaled(1) {
@@ -355,7 +355,7 @@ pub(crate) fn crowd(address: &str) {
 
 #[test]
 fn crowds_are_served_and_leave_nothing() {
-    for address in [format!("shm:{}", unique("crowd")), "tcp://127.0.0.1:0".into()] {
+    for address in paths() {
         let mut crowd = Other::start_with_descriptors(4096, "adverse-crowd", &address);
         assert!(crowd.succeeds(), "{address}");
     }
@@ -368,7 +368,7 @@ mod timing {
 
     #[test]
     fn ten_thousand_clients_come_in_a_minute() {
-        for address in [format!("shm:{}", unique("parade")), "tcp://127.0.0.1:0".into()] {
+        for address in paths() {
             let server = start(&address);
             let address = &server.addresses()[0].to_string();
             let begun = Instant::now();

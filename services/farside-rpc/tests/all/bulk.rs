@@ -8,7 +8,7 @@ use farside_rpc::server::Builder;
 use farside_rpc::{CallError, Handling, Service, TransferError};
 use farside_testbed::{deadline, wait_until};
 
-use crate::everywhere;
+use crate::{everywhere, near, paths, start, turn_for};
 
 pub(crate) fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|index| (index * 31 % 253) as u8).collect()
@@ -179,11 +179,8 @@ impl Source for Gated {
 /// A task that waits for memory leaves its thread to others. When its call is cancelled, it ends.
 #[test]
 fn a_task_that_waits_for_memory_occupies_no_thread() {
-    let server = farside_rpc::Server::builder().listen("tcp://127.0.0.1:0").unwrap().tokens(crate::tokens());
-    let server = mover(server.pool(1)).start().unwrap();
-    let address = server.addresses()[0].to_string();
-    let connect = || crate::connect(&address, crate::credentials());
-    let (idle, busy) = (connect(), connect());
+    let (server, idle) = start("tcp://127.0.0.1:0", |builder| mover(builder.pool(1)));
+    let busy = crate::connect(server.addresses()[0].to_string(), crate::credentials());
     let sum = idle.procedure::<Bulk<Read>, u64, String>("mover", 0, "sum_async");
     let sent = pattern(9 << 20);
     let expected = sent.iter().map(|byte| u64::from(*byte)).sum();
@@ -207,10 +204,8 @@ fn a_task_that_waits_for_memory_occupies_no_thread() {
 /// Memory that is asked for while much waits to be sent is sent later.
 #[test]
 fn many_large_transfers_share_a_connection() {
-    for address in [format!("shm:{}", crate::unique("crowd")), "tcp://127.0.0.1:0".to_string()] {
-        let builder = farside_rpc::Server::builder().listen(&address).unwrap().tokens(crate::tokens());
-        let server = mover(builder.pool(16)).start().unwrap();
-        let client = crate::connect(server.addresses()[0].to_string(), crate::credentials());
+    for address in paths() {
+        let (_server, client) = start(address, |builder| mover(builder.pool(16)));
         let sent = pattern(8 << 20);
         let expected = sent.iter().map(|byte| u64::from(*byte)).sum();
         let names = ["sum", "sum_async"].map(|name| client.procedure::<Bulk<Read>, u64, String>("mover", 0, name));
@@ -335,26 +330,18 @@ fn pushes_to_one_place_leave_bytes_of_either() {
 /// A server that runs in the program's own turns sleeps and wakes between calls with bulk data.
 #[test]
 fn a_server_in_turns_moves_memory() {
-    for address in [format!("shm:{}", crate::unique("turns")), "tcp://127.0.0.1:0".to_string()] {
+    for address in paths() {
         let builder = farside_rpc::Server::builder().listen(&address).unwrap().tokens(crate::tokens());
-        let mut turns = mover(builder).turns().unwrap();
-        let address = turns.addresses()[0].to_string();
-        let is_over = AtomicBool::new(false);
-        std::thread::scope(|scope_of_threads| {
-            scope_of_threads.spawn(|| {
-                let client = crate::connect(&address, crate::credentials());
-                let fill = client.procedure::<(Bulk<Write>, u64, u64), (), String>("mover", 0, "fill");
-                let sum = client.procedure::<Bulk<Read>, u64, String>("mover", 0, "sum");
-                for bytes in [10, 100_000, 3 << 20, 10, 100_000] {
-                    let mut room = vec![0; bytes];
-                    scope(|scope| fill.call(&(scope.lend_mut(&mut room), 0, bytes as u64))).unwrap();
-                    assert!(room == pattern(bytes));
-                    let expected = room.iter().map(|byte| u64::from(*byte)).sum();
-                    assert_eq!(scope(|scope| sum.call(&scope.lend(&room))), Ok(expected));
-                }
-                is_over.store(true, Ordering::Relaxed);
-            });
-            crate::turn_until(&mut turns, "the client ends", || is_over.load(Ordering::Relaxed));
+        turn_for(mover(builder).turns().unwrap(), |client| {
+            let fill = client.procedure::<(Bulk<Write>, u64, u64), (), String>("mover", 0, "fill");
+            let sum = client.procedure::<Bulk<Read>, u64, String>("mover", 0, "sum");
+            for bytes in [10, 100_000, 3 << 20, 10, 100_000] {
+                let mut room = vec![0; bytes];
+                scope(|scope| fill.call(&(scope.lend_mut(&mut room), 0, bytes as u64))).unwrap();
+                assert!(room == pattern(bytes));
+                let expected = room.iter().map(|byte| u64::from(*byte)).sum();
+                assert_eq!(scope(|scope| sum.call(&scope.lend(&room))), Ok(expected));
+            }
         });
     }
 }
@@ -439,9 +426,7 @@ pub(crate) fn mappings_of(bytes: usize) -> usize {
 
 #[test]
 fn memory_is_mapped_once_and_unmapped_at_its_end() {
-    let address = format!("shm:{}", crate::unique("mapped"));
-    let server = mover(farside_rpc::Server::builder().listen(&address).unwrap()).start().unwrap();
-    let client = crate::connect(&address, farside_rpc::Credentials::own_user());
+    let (server, client) = start(near(), mover);
     let sum = client.procedure::<Bulk<Read>, u64, String>("mover", 0, "sum");
     // Nothing else here has this size.
     let bytes = 37 * 4096;

@@ -9,7 +9,7 @@ use farside_rpc::{CallError, Credentials, Handling, LinkEnd, Never, Ran, Server,
 
 use farside_testbed::{deadline, wait_until};
 
-use crate::{connect, everywhere, hold_until_cancelled, unique};
+use crate::{connect, everywhere, hold_until_cancelled, near, paths, start, unique};
 
 /// Adds numbers, in both handlings.
 fn arithmetic() -> Service {
@@ -176,9 +176,7 @@ fn cancelling_reaches_the_calls_of_a_handler() {
         let outer = Service::new("outer")
             .procedure("call", Handling::Pooled, move |_, (): ()| end(call.call(&())))
             .procedure("start", Handling::Pooled, move |_, (): ()| end(start.start(&()).unwrap().wait()));
-        let name = format!("shm:{}", unique("outer"));
-        let server = Server::builder().listen(&name).unwrap().provider(0, outer).start().unwrap();
-        let client = connect(&name, Credentials::own_user());
+        let (server, client) = crate::start(near(), |builder| builder.provider(0, outer));
         for way in ["call", "start"] {
             let [runs, told, ended] = [&RUNS, &WAS_TOLD, &ENDED].map(|count| count.load(Ordering::Relaxed));
             let pending = client.procedure::<(), (), Never>("outer", 0, way).start(&()).unwrap();
@@ -206,9 +204,7 @@ fn a_call_that_expired_in_a_queue_does_not_run() {
             RAN.store(true, Ordering::Relaxed);
             Ok::<_, Never>(())
         });
-    let name = format!("shm:{}", unique("queue"));
-    let server = Server::builder().listen(&name).unwrap().provider(0, service).pool(1).start().unwrap();
-    let client = connect(&name, Credentials::own_user());
+    let (server, client) = start(near(), |builder| builder.provider(0, service).pool(1));
     let hold = client.procedure::<(), (), Never>("queue", 0, "hold").start(&()).unwrap();
     HELD.wait();
     let hasty = client.deadline(Duration::from_millis(20));
@@ -266,11 +262,10 @@ fn the_server_describes_itself_and_counts() {
 #[test]
 fn a_stub_calls_the_server_of_its_client() {
     let servers = [1, 2_u64].map(|number| {
-        let address = format!("shm:{}", unique("stub"));
         let service = Service::new("who").procedure("number", Handling::Inline, move |_, ()| Ok::<_, Never>(number));
-        (Server::builder().listen(&address).unwrap().provider(0, service).start().unwrap(), address)
+        start(near(), |builder| builder.provider(0, service))
     });
-    let [first, second] = servers.each_ref().map(|(_, name)| connect(name, Credentials::own_user()));
+    let [first, second] = servers.each_ref().map(|(_, client)| client.clone());
     let signature = Signature::new("who").procedure::<(), u64, Never>("number", false);
     let stub = Stub::new(first, Arc::new(signature), 0);
     assert_eq!(stub.call(0, &()), Ok::<_, CallError<Never>>(1_u64));
@@ -287,11 +282,9 @@ fn a_clone_of_an_inline_call_ends_with_it() {
         keep.send(call.clone()).unwrap();
         Ok::<_, Never>(())
     });
-    let address = format!("shm:{}", unique("keeping"));
-    let _server = Server::builder().listen(&address).unwrap().provider(0, service).start().unwrap();
-    let client = connect(&address, Credentials::own_user()).deadline(TIME);
+    let (_server, client) = start(near(), |builder| builder.provider(0, service));
     // On a busy machine it may be late, or not arrive at all.
-    let keep = client.procedure::<(), (), Never>("keeping", 0, "keep");
+    let keep = client.deadline(TIME).procedure::<(), (), Never>("keeping", 0, "keep");
     let clone = farside_testbed::wait_for("a call", || {
         let _ = keep.call(&());
         kept.try_recv().ok()
@@ -302,7 +295,7 @@ fn a_clone_of_an_inline_call_ends_with_it() {
 /// Answers of calls that were accepted arrive, also long ones that the client fetches.
 #[test]
 fn a_server_that_shuts_down_answers_first() {
-    for address in [format!("shm:{}", unique("drain")), "tcp://127.0.0.1:0".to_string()] {
+    for address in paths() {
         let (begun, may_end) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
         let (runs, is_released) = (begun.clone(), may_end.clone());
         let service = Service::new("late").procedure("fill", Handling::Pooled, move |_, bytes: u64| {
@@ -310,10 +303,7 @@ fn a_server_that_shuts_down_answers_first() {
             wait_until("the handler may end", || is_released.load(Ordering::Relaxed));
             Ok::<_, Never>(vec![7_u8; bytes as usize])
         });
-        let builder = Server::builder().listen(&address).unwrap().tokens(crate::tokens());
-        let server = builder.provider(0, service).pool(4).start().unwrap();
-        let address = server.addresses()[0].to_string();
-        let client = connect(address, crate::credentials());
+        let (server, client) = start(address, |builder| builder.provider(0, service).pool(4));
         let fill = client.procedure::<u64, Vec<u8>, Never>("late", 0, "fill");
         assert_eq!(client.ping(1), Ok(1));
         let pending: Vec<_> = [10, 60_000, 3 << 20].map(|bytes| fill.start(&bytes).unwrap()).into();

@@ -12,7 +12,7 @@ use farside_sys::process::set_thread_user;
 
 use farside_testbed::{deadline, free_port, limit, scaled, wait_for};
 
-use crate::{connect, credentials, tokens, unique};
+use crate::{connect, credentials, start, tokens, unique};
 
 fn refusal(error: &ConnectError) -> Option<&Refusal> {
     match error {
@@ -218,9 +218,8 @@ fn connections_beyond_the_limit_are_refused() {
 /// Bytes that are no greeting end that connection alone.
 #[test]
 fn strangers_are_sent_away() {
-    let server = Server::builder().listen("tcp://127.0.0.1:0").unwrap().tokens(tokens()).start().unwrap();
+    let (server, client) = start("tcp://127.0.0.1:0", |builder| builder);
     let address = server.addresses()[0].to_string();
-    let client = connect(&address, credentials());
     let port = address.rsplit_once(':').unwrap().1;
     for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 4], &[255; 64], &[3, 0, 0, 0, 1, 2, 3]] {
         let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();

@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex};
 
 use farside_rpc::bulk::{Bulk, Memory, Read, Write, scope};
-use farside_rpc::{Handling, Server, Service};
+use farside_rpc::{Handling, Service};
 
 use farside_testbed::deadline;
 
-use crate::{connect, credentials, tokens, unique};
+use crate::{paths, start};
 
 /// 2.5 GiB.
 const BYTES: usize = 5 << 29;
@@ -56,11 +56,8 @@ mod deep {
     /// It takes half a minute and 5.5 GiB of memory.
     #[test]
     fn more_than_two_gib_are_moved_at_once() {
-        for address in [format!("shm:{}", unique("huge")), "tcp://127.0.0.1:0".into()] {
-            let server = Server::builder().listen(&address).unwrap().tokens(tokens()).pool(1).provider(0, service());
-            let server = server.start().unwrap();
-            let address = server.addresses()[0].to_string();
-            let client = connect(address, credentials());
+        for address in paths() {
+            let (server, client) = start(address, |builder| builder.pool(1).provider(0, service()));
             let pull = client.procedure::<(Bulk<Read>, u64), (), String>("huge", 0, "pull");
             let push = client.procedure::<(Bulk<Write>, u64), (), String>("huge", 0, "push");
             let mut room = vec![0; BYTES];

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use farside_rpc::bulk::{Bulk, Read};
 use farside_rpc::server::Builder;
-use farside_rpc::{CallError, Handling, Never, Ran, Server, Service, Stage, Stream, Wire};
+use farside_rpc::{CallError, Handling, Never, Ran, Service, Stage, Stream, Wire};
 
 use farside_testbed::{wait_for, wait_until};
 
 use crate::tasks::run;
-use crate::{connect, credentials, everywhere, hold_until_cancelled, tokens, unique};
+use crate::{everywhere, hold_until_cancelled, paths, start};
 
 /// How soon the items of a stream come.
 #[derive(Clone, Copy, Debug, PartialEq, Wire)]
@@ -94,11 +94,9 @@ fn tasks_read_streams() {
 /// The caller goes on with something else. Its memory is pulled, and its call runs.
 #[test]
 fn a_call_that_nothing_waits_for_goes_on() {
-    for address in [format!("shm:{}", unique("alone")), "tcp://127.0.0.1:0".to_string()] {
+    for address in paths() {
         let pulled = Arc::default();
-        let builder = Server::builder().listen(&address).unwrap().tokens(tokens());
-        let server = service(builder, &pulled).start().unwrap();
-        let client = connect(server.addresses()[0].to_string(), credentials());
+        let (_server, client) = start(address, |builder| service(builder, &pulled));
         let pull = client.procedure::<Bulk<Read>, (), String>("alone", 0, "pull");
         // Small segments travel by messages, also on one machine.
         let bytes = 3 << 20;
@@ -114,7 +112,7 @@ fn a_call_that_nothing_waits_for_goes_on() {
 /// The word that a call is given up waits behind others, and the client does nothing more.
 #[test]
 fn a_busy_server_hears_that_a_call_is_given_up() {
-    for address in [format!("shm:{}", unique("given-up")), "tcp://127.0.0.1:0".to_string()] {
+    for address in paths() {
         let (started, [is_blocked, may_go]) = (Arc::new(AtomicU64::new(0)), <[Arc<AtomicBool>; 2]>::default());
         let (starts, [blocks, goes]) = (started.clone(), [is_blocked.clone(), may_go.clone()]);
         let service = Service::new("busy")
@@ -129,9 +127,7 @@ fn a_busy_server_hears_that_a_call_is_given_up() {
                 wait_until("the server may go on", || goes.load(Ordering::SeqCst));
                 Ok::<_, Never>(())
             });
-        let builder = Server::builder().listen(&address).unwrap().tokens(tokens()).pool(1).provider(0, service);
-        let server = builder.start().unwrap();
-        let client = connect(server.addresses()[0].to_string(), credentials());
+        let (server, client) = start(address, |builder| builder.pool(1).provider(0, service));
         let hold = client.procedure::<Vec<u8>, (), Never>("busy", 0, "hold");
         let held = hold.start(&Vec::new()).unwrap();
         wait_until("the handler runs", || started.load(Ordering::SeqCst) == 1);
@@ -184,9 +180,7 @@ mod timing {
     #[test]
     fn a_slow_reader_keeps_its_connection() {
         let none = Arc::default();
-        let builder = Server::builder().listen("tcp://127.0.0.1:0").unwrap().tokens(tokens());
-        let server = service(builder, &none).start().unwrap();
-        let client = connect(server.addresses()[0].to_string(), credentials());
+        let (_server, client) = start("tcp://127.0.0.1:0", |builder| service(builder, &none));
         let bytes = client.procedure::<u64, Vec<u8>, Never>("alone", 0, "bytes");
         let count = client.procedure::<(u64, Pace), Stream<u64>, Never>("alone", 0, "count");
         let stream = count.call(&(1_000_000, Pace::AtOnce)).unwrap();

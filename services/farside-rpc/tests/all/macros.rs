@@ -11,7 +11,7 @@ use farside_rpc::{Call, CallError, Credentials, Never, Server, Stream, TransferE
 use farside_testbed::wait_until;
 use farside_wire::Wire;
 
-use crate::{connect, everywhere, unique};
+use crate::{connect, everywhere, near, start, unique};
 
 /// The facts about a value.
 #[derive(Clone, Debug, PartialEq, Eq, Wire)]
@@ -228,10 +228,8 @@ fn a_client_connects_and_has_a_deadline() {
         }
     }
 
-    let address = format!("shm:{}", unique("slow"));
-    let server = Server::builder().listen(&address).unwrap().provider(0, SlowServer::new(Sleeper));
-    let server = server.start().unwrap();
-    let patient = SlowClient::connect(&address, Credentials::own_user()).unwrap().deadline(Duration::from_secs(3600));
+    let (server, client) = start(near(), |builder| builder.provider(0, SlowServer::new(Sleeper)));
+    let patient = SlowClient::new(client).deadline(Duration::from_secs(3600));
     let hurried = patient.deadline(Duration::from_millis(20));
     // The default is 30 s.
     assert!(patient.seconds_left().unwrap().wait().unwrap() > 60);

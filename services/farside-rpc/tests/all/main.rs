@@ -26,11 +26,11 @@ mod spans;
 mod streams;
 mod tasks;
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use farside_rpc::server::{Builder, Turns};
-use farside_rpc::{Call, Client, Credentials, Server, Tokens};
+use farside_rpc::{Address, Call, Client, Credentials, Server, Tokens};
 use farside_testbed::{deadline, limit, wait_until};
 
 /// The token of the tests' servers.
@@ -71,10 +71,41 @@ fn unique(what: &str) -> String {
     format!("{what}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
+/// An address on this machine that no other test has.
+fn near() -> String {
+    format!("shm:{}", unique("near"))
+}
+
+/// An address for each path.
+fn paths() -> [String; 2] {
+    [near(), "tcp://127.0.0.1:0".to_string()]
+}
+
+/// Starts a server, and connects to it.
+#[track_caller]
+fn start(address: impl AsRef<str>, set_up: impl FnOnce(Builder) -> Builder) -> (Server, Client) {
+    let server = set_up(Server::builder().listen(address).unwrap().tokens(tokens())).start().unwrap();
+    let address = &server.addresses()[0];
+    let credentials = if matches!(address, Address::Shm(_)) { Credentials::own_user() } else { credentials() };
+    let client = connect(address.to_string(), credentials);
+    (server, client)
+}
+
+/// Turns a server until a client of it, on another thread, has ended.
+fn turn_for(mut turns: Turns, run: impl FnOnce(&Client) + Send) {
+    let (address, is_over) = (turns.addresses()[0].to_string(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            run(&connect(&address, credentials()));
+            is_over.store(true, Ordering::Relaxed);
+        });
+        turn_until(&mut turns, "the client ends", || is_over.load(Ordering::Relaxed));
+    });
+}
+
 /// Runs a test over each path: `serve` adds services to the server.
 fn everywhere(serve: impl Fn(Builder) -> Builder, test: impl Fn(&Client)) {
-    let addresses = [format!("shm:{}", unique("all")), "tcp://127.0.0.1:0".to_string()];
-    for address in addresses {
+    for address in paths() {
         for spin in [Duration::ZERO, Duration::from_micros(200)] {
             let builder = Server::builder().listen(&address).unwrap().tokens(tokens()).pool(2).spin(spin);
             let server = serve(builder).start().unwrap();

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use farside_rpc::bulk::{Bulk, Read};
 use farside_rpc::server::Builder;
-use farside_rpc::{CallError, Handling, Never, Server, Service, Stage};
+use farside_rpc::{CallError, Handling, Never, Service, Stage};
 
 use farside_testbed::wait_until;
 
-use crate::{connect, credentials, everywhere, tokens, unique};
+use crate::{everywhere, paths, start};
 
 /// Adds what it is sent.
 fn sum(sum: &'static AtomicU64) -> impl Fn(Builder) -> Builder {
@@ -141,12 +141,9 @@ fn sending_waits_when_too_many_calls_are_under_way() {
 #[test]
 fn one_way_calls_are_lost_with_their_server() {
     static IS_OPEN: AtomicBool = AtomicBool::new(false);
-    for address in [format!("shm:{}", unique("gate")), "tcp://127.0.0.1:0".to_string()] {
+    for address in paths() {
         IS_OPEN.store(false, Ordering::Relaxed);
-        let builder = Server::builder().listen(&address).unwrap().tokens(tokens()).pool(1);
-        let server = gate(&IS_OPEN)(builder).start().unwrap();
-        let address = server.addresses()[0].to_string();
-        let client = connect(&address, credentials());
+        let (server, client) = start(address, |builder| gate(&IS_OPEN)(builder.pool(1)));
         let wait = client.procedure::<(), (), Never>("gate", 0, "wait");
         for _ in 0..3 {
             wait.send(&()).unwrap();

@@ -10,7 +10,7 @@ use farside_rpc::{CallError, Client, Credentials, Encoded, Handling, Never, Serv
 
 use farside_testbed::{limit, wait_for, wait_until};
 
-use crate::{connect, everywhere, unique};
+use crate::{connect, everywhere, near, paths, start, unique};
 
 /// A service whose calls run until the door is open.
 fn held(door: &Arc<AtomicBool>) -> Service {
@@ -36,7 +36,7 @@ fn dump_until(ask: impl Fn() -> Dump, is_expected: impl Fn(&Dump) -> bool) -> Du
 
 #[test]
 fn a_dump_lists_what_is_under_way() {
-    for address in [format!("shm:{}", unique("dump")), "tcp://127.0.0.1:0".to_string()] {
+    for address in paths() {
         let door = Arc::new(AtomicBool::new(false));
         let tokens = Tokens::new().with("operator", "a secret", [DUMP_RIGHT]);
         let builder = Server::builder().listen(&address).unwrap().tokens(tokens).pool(1);
@@ -84,9 +84,7 @@ fn a_dump_lists_what_is_under_way() {
 fn a_dump_is_for_those_with_the_right() {
     let refused = Err(CallError::Service(NoRight { right: DUMP_RIGHT.into() }));
     everywhere(|builder| builder, |client| assert_eq!(client.dump(), refused));
-    let name = format!("shm:{}", unique("own"));
-    let server = Server::builder().listen(&name).unwrap().start().unwrap();
-    let client = connect(&name, Credentials::own_user());
+    let (server, client) = start(near(), |builder| builder);
     assert_eq!(client.dump().unwrap().connections.len(), 1);
     drop(server);
 }
@@ -128,9 +126,7 @@ fn calls_are_timed() {
         .procedure("pooled", Handling::Pooled, number)
         .async_procedure("async", |_, number: u64| async move { Ok::<_, Never>(number) })
         .procedure("pause", Handling::Pooled, pause);
-    let name = format!("shm:{}", unique("timed"));
-    let server = Server::builder().listen(&name).unwrap().provider(0, service).pool(1).start().unwrap();
-    let client = connect(&name, Credentials::own_user());
+    let (server, client) = start(near(), |builder| builder.provider(0, service).pool(1));
     for procedure in ["inline", "pooled", "async"] {
         let procedure = client.procedure::<u64, u64, Never>("timed", 0, procedure);
         (0..100).for_each(|number| assert_eq!(procedure.call(&number), Ok(number)));

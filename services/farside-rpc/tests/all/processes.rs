@@ -7,7 +7,7 @@ use farside_rpc::bulk::{Bulk, Read, Write, scope};
 use farside_rpc::{CallError, Client, Handling, LinkEnd, Never, Ran, Server, Service, Stream};
 use farside_testbed::{ended_with_us, ending_with_us, hold_still, scaled, wait_for, wait_until};
 
-use crate::{credentials, hold_until_cancelled, tokens, unique};
+use crate::{credentials, hold_until_cancelled, paths, tokens, unique};
 
 /// The variable that makes this test program play a part.
 const PART: &str = "FARSIDE_RPC_TEST_PART";
@@ -193,11 +193,9 @@ fn a_killed_server_loses_its_calls() {
 /// Clients that are killed in the middle of bulk data leave nothing behind at the server.
 #[test]
 fn killed_clients_leave_nothing_behind() {
-    for address in [format!("shm:{}", unique("clients")), "tcp://127.0.0.1:0".into()] {
-        let builder = Server::builder().listen(&address).unwrap().tokens(tokens());
-        let server = builder.provider(0, service()).pool(2).start().unwrap();
+    for address in paths() {
+        let (server, honest) = crate::start(address, |builder| builder.provider(0, service()).pool(2));
         let address = server.addresses()[0].to_string();
-        let honest = connect(&address);
         let calls = || {
             let stats = server.stats();
             let of = |name: &str| stats.iter().find(|stats| stats.name == name).unwrap().done;

@@ -42,6 +42,16 @@ fn only(server: &Server) -> ConnectionDump {
     connections.remove(0)
 }
 
+/// A server with RDMA, and a client of it. `None` without libfabric.
+fn served(set_up: impl FnOnce(Builder) -> Builder) -> Option<(Server, Client)> {
+    if is_left_out("fabric") {
+        return None;
+    }
+    let server = set_up(builder()).start().unwrap();
+    let client = connect(&server);
+    Some((server, client))
+}
+
 fn sum(bytes: &[u8]) -> u64 {
     bytes.iter().map(|byte| u64::from(*byte)).sum()
 }
@@ -54,11 +64,7 @@ fn filled(bytes: &[u8]) -> Memory {
 
 #[test]
 fn memory_is_pulled_and_pushed_by_rdma() {
-    if is_left_out("fabric") {
-        return;
-    }
-    let server = mover(builder()).start().unwrap();
-    let client = connect(&server);
+    let Some((server, client)) = served(mover) else { return };
     assert_eq!(only(&server).path, "tcp+rdma");
     let pull = client.procedure::<Bulk<Read>, u64, String>("mover", 0, "sum");
     let fill = client.procedure::<(Bulk<Write>, u64, u64), (), String>("mover", 0, "fill");
@@ -82,11 +88,7 @@ fn memory_is_pulled_and_pushed_by_rdma() {
 /// Handlers in tasks, more of them than slots.
 #[test]
 fn memory_is_pulled_and_pushed_in_tasks() {
-    if is_left_out("fabric") {
-        return;
-    }
-    let server = mover(builder()).start().unwrap();
-    let client = connect(&server);
+    let Some((server, client)) = served(mover) else { return };
     let pull = client.procedure::<Bulk<Read>, u64, String>("mover", 0, "sum_async");
     let fill = client.procedure::<(Bulk<Write>, u64, u64), (), String>("mover", 0, "fill_async");
     let sent = pattern((9 << 20) + 3);
@@ -109,11 +111,7 @@ fn memory_is_pulled_and_pushed_in_tasks() {
 /// Memory that RDMA has no use for travels as messages.
 #[test]
 fn other_memory_travels_as_messages() {
-    if is_left_out("fabric") {
-        return;
-    }
-    let server = mover(builder()).start().unwrap();
-    let client = connect(&server);
+    let Some((server, client)) = served(mover) else { return };
     let pull = client.procedure::<Bulk<Read>, u64, String>("mover", 0, "sum");
     let pipeline = client.procedure::<(Bulk<Read>, u64), u64, String>("mover", 0, "pipeline");
     let paint = client.procedure::<(Bulk<Write>, u8), (), String>("mover", 0, "paint");
@@ -140,15 +138,11 @@ fn other_memory_travels_as_messages() {
 /// A client pulls from memory of the server in the same way.
 #[test]
 fn memory_of_a_result_is_pulled_by_rdma() {
-    if is_left_out("fabric") {
-        return;
-    }
     let sent = pattern(3 << 20);
     let memory = filled(&sent);
     let service = Service::new("board")
         .procedure("show", Handling::Pooled, move |_, ()| Ok::<_, Never>(memory.to_read(0..3 << 20).unwrap()));
-    let server = builder().provider(0, service).start().unwrap();
-    let client = connect(&server);
+    let Some((_server, client)) = served(|builder| builder.provider(0, service)) else { return };
     let show = client.procedure::<(), Bulk<Read>, Never>("board", 0, "show");
     // A server learns of its client's endpoint apart from the calls, so the first one may be early.
     for round in 0..3 {
@@ -160,9 +154,6 @@ fn memory_of_a_result_is_pulled_by_rdma() {
 /// Memory that was taken back is gone, though its pages are registered still.
 #[test]
 fn memory_that_was_taken_back_is_gone() {
-    if is_left_out("fabric") {
-        return;
-    }
     let memory = filled(&pattern(1 << 20));
     let taken_back: Arc<std::sync::Mutex<Vec<Withdrawal>>> = Arc::default();
     let (shown, withdrawals) = (memory.clone(), taken_back.clone());
@@ -171,8 +162,7 @@ fn memory_that_was_taken_back_is_gone() {
         withdrawals.lock().unwrap().extend(bulk.withdrawal());
         Ok::<_, Never>(bulk)
     });
-    let server = builder().provider(0, service).start().unwrap();
-    let client = connect(&server);
+    let Some((_server, client)) = served(|builder| builder.provider(0, service)) else { return };
     let show = client.procedure::<(), Bulk<Read>, Never>("board", 0, "show");
     let (one, other) = (show.call(&()).unwrap(), show.call(&()).unwrap());
     assert!(one.pull_all().unwrap() == pattern(1 << 20));
@@ -184,11 +174,7 @@ fn memory_that_was_taken_back_is_gone() {
 
 #[test]
 fn memory_for_reading_is_not_written() {
-    if is_left_out("fabric") {
-        return;
-    }
-    let server = mover(builder()).start().unwrap();
-    let client = connect(&server);
+    let Some((server, client)) = served(mover) else { return };
     let paint = client.procedure::<(Bulk<Write>, u8), (), String>("mover", 0, "paint");
     let pull = client.procedure::<Bulk<Read>, u64, String>("mover", 0, "sum");
     // Peers may not write it directly, but the owner does so for them.
@@ -202,11 +188,7 @@ fn memory_for_reading_is_not_written() {
 /// More memories than a connection registers, of which each is free as soon as it is not used.
 #[test]
 fn memories_come_and_go() {
-    if is_left_out("fabric") {
-        return;
-    }
-    let server = mover(builder()).start().unwrap();
-    let client = connect(&server);
+    let Some((server, client)) = served(mover) else { return };
     let pull = client.procedure::<Bulk<Read>, u64, String>("mover", 0, "sum");
     let sent = pattern(64 << 10);
     for _ in 0..scaled(70) {
@@ -222,11 +204,7 @@ fn memories_come_and_go() {
 
 #[test]
 fn many_threads_share_a_connection() {
-    if is_left_out("fabric") {
-        return;
-    }
-    let server = mover(builder()).start().unwrap();
-    let client = connect(&server);
+    let Some((server, client)) = served(mover) else { return };
     std::thread::scope(|threads| {
         for index in 0..6 {
             let client = &client;
@@ -270,12 +248,9 @@ fn endless(begun: &Arc<AtomicU64>, error: &Arc<std::sync::Mutex<Vec<String>>>) -
 /// once. The connection goes on.
 #[test]
 fn a_call_that_is_given_up_ends_its_transfers() {
-    if is_left_out("fabric") {
-        return;
-    }
     let (begun, errors) = (Arc::default(), Arc::default());
-    let server = mover(builder()).provider(1, endless(&begun, &errors)).start().unwrap();
-    let client = connect(&server);
+    let serve = |builder| mover(builder).provider(1, endless(&begun, &errors));
+    let Some((server, client)) = served(serve) else { return };
     let sum_of = client.procedure::<Bulk<Read>, u64, String>("mover", 0, "sum");
     let rounds = scaled(6);
     for round in 0..rounds {

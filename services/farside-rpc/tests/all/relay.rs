@@ -9,7 +9,7 @@ use farside_rpc::{CallError, Client, Handling, Server, Service};
 use farside_testbed::{deadline, wait_until};
 
 use crate::bulk::{SIZES, mappings_of, mover, pattern};
-use crate::{credentials, tokens, turn_until, unique};
+use crate::{credentials, paths, tokens, turn_for};
 
 type Fill = (Bulk<Write>, u64, u64);
 
@@ -36,9 +36,12 @@ fn forwarder(builder: Builder, to: &Client) -> Builder {
     builder.provider(0, service)
 }
 
+fn address_of(path: &str) -> String {
+    paths().into_iter().find(|address| address.starts_with(path)).unwrap()
+}
+
 fn start(path: &str, serve: impl FnOnce(Builder) -> Builder) -> (Server, String) {
-    let address = if path == "shm" { format!("shm:{}", unique("relay")) } else { "tcp://127.0.0.1:0".into() };
-    let builder = Server::builder().listen(address).unwrap().tokens(tokens()).pool(3);
+    let builder = Server::builder().listen(address_of(path)).unwrap().tokens(tokens()).pool(3);
     let server = serve(builder).start().unwrap();
     let address = server.addresses()[0].to_string();
     (server, address)
@@ -118,33 +121,24 @@ fn a_forwarder_in_turns_passes_memory_on() {
     for paths in [["shm", "shm"], ["tcp", "tcp"]] {
         let (third, address) = start(paths[1], mover);
         let to = connect(&address);
-        let address = if paths[0] == "shm" { format!("shm:{}", unique("relay")) } else { "tcp://127.0.0.1:0".into() };
-        let builder = Server::builder().listen(address).unwrap().tokens(tokens());
-        let mut turns = forwarder(builder, &to).turns().unwrap();
-        let address = turns.addresses()[0].to_string();
-        let is_over = AtomicBool::new(false);
-        std::thread::scope(|threads| {
-            threads.spawn(|| {
-                let client = connect(&address);
-                let sent = pattern(5 << 20);
-                let expected = sent.iter().map(|byte| u64::from(*byte)).sum();
-                for suffix in ["", "_async", "", "_async"] {
-                    let sum = client.procedure::<Bulk<Read>, u64, String>("forwarder", 0, &format!("sum{suffix}"));
-                    let fill = client.procedure::<Fill, (), String>("forwarder", 0, &format!("fill{suffix}"));
-                    scope(|scope| {
-                        assert_eq!(sum.call(&scope.lend(&sent)), Ok(expected), "{paths:?} {suffix}");
-                        assert_eq!(sum.call(&scope.lend_all(sent.chunks(700))), Ok(expected), "{paths:?} {suffix}");
-                    });
-                    let mut room = vec![0; 5 << 20];
-                    scope(|scope| fill.call(&(scope.lend_mut(&mut room), 0, 5 << 20))).unwrap();
-                    assert!(room == sent, "{paths:?} {suffix}");
-                    assert_eq!(client.ping(1), Ok(1));
-                }
-                is_over.store(true, Ordering::Relaxed);
-            });
-            turn_until(&mut turns, "the client ends", || is_over.load(Ordering::Relaxed));
+        let builder = Server::builder().listen(address_of(paths[0])).unwrap().tokens(tokens());
+        turn_for(forwarder(builder, &to).turns().unwrap(), |client| {
+            let sent = pattern(5 << 20);
+            let expected = sent.iter().map(|byte| u64::from(*byte)).sum();
+            for suffix in ["", "_async", "", "_async"] {
+                let sum = client.procedure::<Bulk<Read>, u64, String>("forwarder", 0, &format!("sum{suffix}"));
+                let fill = client.procedure::<Fill, (), String>("forwarder", 0, &format!("fill{suffix}"));
+                scope(|scope| {
+                    assert_eq!(sum.call(&scope.lend(&sent)), Ok(expected), "{paths:?} {suffix}");
+                    assert_eq!(sum.call(&scope.lend_all(sent.chunks(700))), Ok(expected), "{paths:?} {suffix}");
+                });
+                let mut room = vec![0; 5 << 20];
+                scope(|scope| fill.call(&(scope.lend_mut(&mut room), 0, 5 << 20))).unwrap();
+                assert!(room == sent, "{paths:?} {suffix}");
+                assert_eq!(client.ping(1), Ok(1));
+            }
         });
-        drop((turns, to));
+        drop(to);
         third.shutdown(deadline()).unwrap();
     }
 }

@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, mpsc};
 
 use farside_rpc::bulk::{Bulk, Memory, Read, Source, Withdrawal, Write};
 use farside_rpc::server::Builder;
-use farside_rpc::{Call, CallError, Handling, Never, Server, Service, Stream, TransferError};
+use farside_rpc::{Call, CallError, Handling, Never, Service, Stream, TransferError};
 
 use farside_testbed::{deadline, wait_until};
 
-use crate::{connect, credentials, everywhere, tokens, unique};
+use crate::{connect, credentials, everywhere, near, paths, start};
 
 fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|index| (index * 31 % 251) as u8).collect()
@@ -203,12 +203,9 @@ fn memory_of_results_that_are_not_wanted_comes_back() {
 
 #[test]
 fn memory_is_gone_with_the_connection() {
-    for address in [format!("shm:{}", unique("gone")), "tcp://127.0.0.1:0".to_string()] {
+    for address in paths() {
         let (memory, count) = (Memory::new(1 << 20).unwrap(), Arc::default());
-        let builder = Server::builder().listen(&address).unwrap().tokens(tokens());
-        let server = shower(builder, &memory, &count).start().unwrap();
-        let address = server.addresses()[0].to_string();
-        let client = connect(&address, credentials());
+        let (server, client) = start(address, |builder| shower(builder, &memory, &count));
         let one = client.procedure::<Part, Bulk<Read>, String>("shower", 0, "one");
         let parts: Vec<_> = (0..300).map(|index| one.call(&(index, 1 << 19)).unwrap()).collect();
         assert_eq!(count.load(Ordering::SeqCst), 300);
@@ -224,7 +221,7 @@ fn memory_is_gone_with_the_connection() {
         wait_for(&count, 0);
 
         // The server ends before its client.
-        let client = connect(&address, credentials());
+        let client = connect(server.addresses()[0].to_string(), credentials());
         let one = client.procedure::<Part, Bulk<Read>, String>("shower", 0, "one");
         let part = one.call(&(0, 1 << 19)).unwrap();
         drop(server);
@@ -239,10 +236,7 @@ fn memory_is_gone_with_the_connection() {
 #[test]
 fn results_that_are_kept_are_bounded() {
     let (memory, count) = (Memory::new(1 << 20).unwrap(), Arc::default());
-    let address = format!("shm:{}", unique("many"));
-    let builder = Server::builder().listen(&address).unwrap().max_calls(8);
-    let server = shower(builder, &memory, &count).start().unwrap();
-    let client = connect(&address, credentials());
+    let (server, client) = start(near(), |builder| shower(builder, &memory, &count).max_calls(8));
     let one = client.procedure::<Part, Bulk<Read>, String>("shower", 0, "one");
     let mut parts: Vec<_> = (0..32).map(|_| one.call(&(0, 10)).unwrap()).collect();
     let error = one.call(&(0, 10)).unwrap_err();

@@ -1,14 +1,14 @@
 //! Streams of results.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use farside_rpc::server::Builder;
-use farside_rpc::{Call, CallError, Client, Handling, Never, Procedure, Ran, Server, Service, Stage, Stream};
+use farside_rpc::{Call, CallError, Handling, Never, Procedure, Ran, Server, Service, Stage, Stream};
 
 use farside_testbed::{deadline, soon, wait_for, wait_until};
 
-use crate::{connect, credentials, everywhere, hold_until_cancelled, tokens, turn_until, unique};
+use crate::{everywhere, hold_until_cancelled, paths, start, tokens, turn_for};
 
 /// The notes of the iterators of one test.
 #[derive(Debug, Default)]
@@ -337,19 +337,11 @@ fn a_stream_counts_as_a_call() {
     });
 }
 
-fn start(address: &str, serve: impl Fn(Builder) -> Builder) -> (Server, Client) {
-    let builder = Server::builder().listen(address).unwrap().tokens(tokens()).pool(2);
-    let server = serve(builder).start().unwrap();
-    let address = server.addresses()[0].to_string();
-    let client = connect(address, credentials());
-    (server, client)
-}
-
 #[test]
 fn a_server_that_shuts_down_ends_its_streams_first() {
     static TOLD: Told = Told::new();
-    for address in [format!("shm:{}", unique("drain-streams")), "tcp://127.0.0.1:0".to_string()] {
-        let (server, client) = start(&address, numbers);
+    for address in paths() {
+        let (server, client) = start(&address, |builder| numbers(builder).pool(2));
         let below = client.procedure::<u64, Below, String>("numbers", 0, "below");
         let (_, mut items) = below.call(&100_000).unwrap();
         assert_eq!(items.next(), Some(Ok(0)));
@@ -361,7 +353,7 @@ fn a_server_that_shuts_down_ends_its_streams_first() {
             assert_eq!(shutdown.join().unwrap(), Ok(()));
         });
         // A stream that is not read is left.
-        let (server, client) = start(&address, endless(&TOLD));
+        let (server, client) = start(&address, |builder| endless(&TOLD)(builder).pool(2));
         let count = client.procedure::<(), Stream<u64>, Never>("endless", 0, "count");
         let dropped = TOLD.dropped.load(Ordering::Relaxed);
         let items = count.call(&()).unwrap();
@@ -379,31 +371,24 @@ fn a_server_that_shuts_down_ends_its_streams_first() {
 #[test]
 fn a_server_in_turns_streams() {
     static TOLD: Told = Told::new();
-    for address in [format!("shm:{}", unique("turns-streams")), "tcp://127.0.0.1:0".to_string()] {
+    for address in paths() {
         let builder = Server::builder().listen(&address).unwrap().tokens(tokens());
-        let mut turns = endless(&TOLD)(numbers(builder)).turns().unwrap();
-        let address = turns.addresses()[0].to_string();
-        let (is_over, ended) = (AtomicBool::new(false), TOLD.dropped.load(Ordering::Relaxed));
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let client = connect(&address, credentials());
-                let below = client.procedure::<u64, Below, String>("numbers", 0, "below");
-                let (_, items) = below.call(&100_000).unwrap();
-                assert!(items.map(Result::unwrap).eq(0..100_000));
-                let count = client.procedure::<(), Stream<u64>, Never>("endless", 0, "count");
-                let mut items = count.call(&()).unwrap();
-                assert_eq!(items.next(), Some(Ok(0)));
-                drop(items);
-                wait_until("the drop", || TOLD.dropped.load(Ordering::Relaxed) == 1 + ended);
-                let hasty = client.deadline(Duration::from_millis(200));
-                let count = hasty.procedure::<(), Stream<u64>, Never>("endless", 0, "count");
-                let ended = TOLD.dropped.load(Ordering::Relaxed);
-                let items = call_in_time(&count);
-                wait_until("the deadline", || TOLD.dropped.load(Ordering::Relaxed) > ended);
-                drop(items);
-                is_over.store(true, Ordering::Relaxed);
-            });
-            turn_until(&mut turns, "the client ends", || is_over.load(Ordering::Relaxed));
+        let ended = TOLD.dropped.load(Ordering::Relaxed);
+        turn_for(endless(&TOLD)(numbers(builder)).turns().unwrap(), |client| {
+            let below = client.procedure::<u64, Below, String>("numbers", 0, "below");
+            let (_, items) = below.call(&100_000).unwrap();
+            assert!(items.map(Result::unwrap).eq(0..100_000));
+            let count = client.procedure::<(), Stream<u64>, Never>("endless", 0, "count");
+            let mut items = count.call(&()).unwrap();
+            assert_eq!(items.next(), Some(Ok(0)));
+            drop(items);
+            wait_until("the drop", || TOLD.dropped.load(Ordering::Relaxed) == 1 + ended);
+            let hasty = client.deadline(Duration::from_millis(200));
+            let count = hasty.procedure::<(), Stream<u64>, Never>("endless", 0, "count");
+            let ended = TOLD.dropped.load(Ordering::Relaxed);
+            let items = call_in_time(&count);
+            wait_until("the deadline", || TOLD.dropped.load(Ordering::Relaxed) > ended);
+            drop(items);
         });
     }
 }

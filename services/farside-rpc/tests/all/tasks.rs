@@ -11,7 +11,7 @@ use farside_rpc::{Call, CallError, Client, ConnectError, Handling, LinkEnd, Neve
 
 use farside_testbed::{deadline, limit, wait_until};
 
-use crate::{connect, credentials, everywhere, hold_until_cancelled, tokens, unique};
+use crate::{credentials, everywhere, hold_until_cancelled, near, start, tokens, turn_for, unique};
 
 /// Tells the thread that runs a task to poll it.
 struct Wakes(mpsc::Sender<()>);
@@ -144,9 +144,8 @@ fn functions_get_results() {
 #[test]
 fn an_awaited_call_ends_at_its_deadline_and_with_its_server() {
     static MAY_ANSWER: AtomicBool = AtomicBool::new(false);
-    let builder = Server::builder().listen("tcp://127.0.0.1:0").unwrap().tokens(tokens()).pool(2);
-    let first = builder.provider(0, echo(&MAY_ANSWER)).start().unwrap();
-    let client = connect(first.addresses()[0].to_string(), credentials());
+    let serve = |builder: Builder| builder.provider(0, echo(&MAY_ANSWER)).pool(2);
+    let (first, client) = start("tcp://127.0.0.1:0", serve);
     let hasty = client.deadline(Duration::from_millis(50));
     let sleep = hasty.procedure::<(), (), Never>("echo", 0, "sleep");
     for _ in 0..3 {
@@ -314,9 +313,7 @@ fn a_shutdown_waits_for_async_handlers() {
             Ok::<_, Never>(5_u64)
         }
     });
-    let name = format!("shm:{}", unique("async"));
-    let server = Server::builder().listen(&name).unwrap().provider(0, service).pool(1).start().unwrap();
-    let client = connect(&name, farside_rpc::Credentials::own_user());
+    let (server, client) = start(near(), |builder| builder.provider(0, service).pool(1));
     let call = client.procedure::<(), u64, Never>("tasks", 0, "wait").start(&()).unwrap();
     assert_eq!(client.ping(1), Ok(1));
     wait_for(&STARTED, 1);
@@ -335,9 +332,8 @@ fn calls_of_a_handler_inherit_its_deadline() {
     static MAY_ANSWER: AtomicBool = AtomicBool::new(false);
     // The other server answers when all is over: its answer must not overtake the deadline.
     static IS_OVER: AtomicBool = AtomicBool::new(false);
-    let name = format!("shm:{}", unique("inner"));
-    let inner = Server::builder().listen(&name).unwrap().pool(1).provider(0, echo(&IS_OVER)).start().unwrap();
-    let other = connect(&name, farside_rpc::Credentials::own_user()).deadline(Duration::from_secs(86_400));
+    let (inner, other) = start(near(), |builder| builder.pool(1).provider(0, echo(&IS_OVER)));
+    let other = other.deadline(Duration::from_secs(86_400));
     let (sender, ends) = mpsc::channel();
     let outer = Service::new("outer").procedure("ask", Handling::Pooled, move |_, (): ()| {
         let result = other.procedure::<(), (), Never>("echo", 0, "sleep").call(&());
@@ -346,10 +342,8 @@ fn calls_of_a_handler_inherit_its_deadline() {
         wait_until("the answer may be sent", || MAY_ANSWER.load(Ordering::Relaxed));
         Ok::<_, Never>(())
     });
-    let name = format!("shm:{}", unique("outer"));
-    let server = Server::builder().listen(&name).unwrap().provider(0, outer).pool(1).start().unwrap();
-    let hasty = connect(&name, farside_rpc::Credentials::own_user()).deadline(Duration::from_millis(200));
-    let ask = hasty.procedure::<(), (), Never>("outer", 0, "ask");
+    let (server, hasty) = start(near(), |builder| builder.provider(0, outer).pool(1));
+    let ask = hasty.deadline(Duration::from_millis(200)).procedure::<(), (), Never>("outer", 0, "ask");
     // On a busy machine, the deadline may pass before the handler begins.
     let ended = farside_testbed::wait_for("a handler that begins", || {
         MAY_ANSWER.store(false, Ordering::Relaxed);
@@ -383,29 +377,17 @@ fn a_handler_that_wakes_itself_takes_turns() {
                 Ok::<_, Never>(())
             })
     };
-    let check = |name: &str| {
-        let client = connect(name, farside_rpc::Credentials::own_user());
+    let check = |client: &Client| {
         let until = client.procedure::<(), u64, Never>("tasks", 0, "until");
         let call = until.start(&()).unwrap();
         client.procedure::<(), (), Never>("tasks", 0, "set").call(&()).unwrap();
         assert_eq!(call.wait(), Ok(7));
     };
-    let name = format!("shm:{}", unique("again"));
-    let server = Server::builder().listen(&name).unwrap().provider(0, service()).pool(1).start().unwrap();
-    check(&name);
-    drop(server);
-    let name = format!("shm:{}", unique("turns"));
-    let mut turns = Server::builder().listen(&name).unwrap().provider(0, service()).turns().unwrap();
-    let is_over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
-                turns.turn(Duration::from_millis(10));
-            }
-        });
-        check(&name);
-        is_over.store(true, Ordering::Relaxed);
-    });
+    let (server, client) = start(near(), |builder| builder.provider(0, service()).pool(1));
+    check(&client);
+    drop((client, server));
+    let builder = Server::builder().listen(near()).unwrap().tokens(tokens());
+    turn_for(builder.provider(0, service()).turns().unwrap(), check);
 }
 
 /// A handler that waits for ever is dropped with its server.
@@ -430,9 +412,7 @@ fn handlers_that_wait_end_with_their_server() {
             Ok::<_, Never>(())
         }
     });
-    let name = format!("shm:{}", unique("ends"));
-    let server = Server::builder().listen(&name).unwrap().provider(0, service).pool(1).start().unwrap();
-    let client = connect(&name, farside_rpc::Credentials::own_user());
+    let (server, client) = start(near(), |builder| builder.provider(0, service).pool(1));
     let wait = client.procedure::<(), (), Never>("tasks", 0, "wait");
     let calls = [(); 3].map(|()| wait.start(&()).unwrap());
     (0..3).for_each(|_| begun.recv_timeout(limit()).unwrap());

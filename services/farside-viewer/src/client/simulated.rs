@@ -14,7 +14,7 @@ use farside_rpc::{Handling, Never, Pending, Procedure, Server, Service};
 use farside_testbed::{limit, scaled};
 
 use super::{At, Inspector};
-use crate::{About, Element, ElementType, JobId, Kind, Role, Selection};
+use crate::{About, Element, ElementType, JobId, Role, Selection};
 
 const PROCESSES: u32 = 4;
 /// The elements of a worker's row. They are enough to be mapped by readers on the same machine.
@@ -75,20 +75,11 @@ impl Job {
         let mut workers = Vec::new();
         for process in 0..PROCESSES {
             let part = Part {
-                name: "pattern".into(),
-                worker: process,
-                role: Role::View,
-                kind: Kind::Plain,
-                is_writable: false,
                 element: <u64 as Element>::TYPE,
-                fields: Vec::new(),
                 whole: vec![PROCESSES.into(), COLUMNS],
                 origin: vec![process.into(), 0],
                 shape: vec![1, COLUMNS],
-                units: String::new(),
-                zero: Vec::new(),
-                spacing: Vec::new(),
-                step: None,
+                ..Part::new("pattern", process, Role::View)
             };
             assert_eq!(part.element, ElementType::U64);
             let (shown, service) = SimulatedWorker::new(about(process), part);

@@ -45,8 +45,7 @@ pub(crate) fn work(me: &Worker) -> farside::Result<()> {
 
 #[test]
 fn workers_without_areas_are_seen_and_traced() {
-    let mut target = Target::start("working", &[]);
-    let job = target.inspect(2);
+    let (_target, job) = Target::inspected("working", 2);
     assert!(job.list().unwrap().is_empty());
     // On a busy machine, a worker answers late.
     let has_answered = |workers: &Vec<WorkerState>| workers.iter().all(|worker| worker.counters.is_some());
@@ -142,8 +141,7 @@ fn a_process_that_can_open_no_door_at_first_is_asked_again() {
 /// While one client traces, another one is informed so. When it is gone, its trace ends by itself.
 #[test]
 fn one_client_traces_at_a_time() {
-    let mut target = Target::start("working", &[]);
-    let job = target.inspect(2);
+    let (mut target, job) = Target::inspected("working", 2);
     // Either one may be faster. The other one is refused then.
     let try_to_trace = |time| match job.trace(time) {
         Err(InspectError::Traced { .. }) => false,

@@ -22,8 +22,7 @@ fn read_cuts(way: Way, threads: u64, frames: u64) {
     let tokens = Tokens::new(&format!("cuts-{threads}"));
     let (mut target, job) = match way {
         Way::Mapped => {
-            let mut target = Target::start("pattern", &[]);
-            let job = target.inspect(2);
+            let (target, job) = Target::inspected("pattern", 2);
             (target, job)
         }
         Way::Network => {
@@ -91,8 +90,7 @@ mod deep {
 /// hangs would be late, which is another error.
 #[test]
 fn a_target_that_is_killed_is_an_error() {
-    let mut target = Target::start("pattern", &[]);
-    let job = target.inspect(2);
+    let (target, job) = Target::inspected("pattern", 2);
     let area = job.open::<u64>("pattern").unwrap();
     area.get(&Selection::all(), At::Next).unwrap();
     drop(target);

@@ -8,12 +8,11 @@ use farside_testbed::{scaled, wait_for, wait_until};
 use farside_viewer::{At, InspectError, Refused, Role, Selection};
 
 use crate::steering::start_client;
-use crate::targets::{BOARD, COLUMNS, FIELD, PIECE, ROWS, Target, breathe, connect, pattern};
+use crate::targets::{BOARD, COLUMNS, FIELD, PIECE, ROWS, Target, breathe, connect, patterns};
 
 #[test]
 fn memory_is_read_and_written_whole() {
-    let mut target = Target::start("exposed", &[]);
-    let job = target.inspect(2);
+    let (mut target, job) = Target::inspected("exposed", 2);
     let all = Selection::all();
     let pairs = job.open::<u64>("pairs").unwrap();
     let info = pairs.info();
@@ -58,8 +57,7 @@ fn memory_is_read_and_written_whole() {
 
 #[test]
 fn large_memory_is_read_whole_while_the_program_changes_it() {
-    let mut target = Target::start("exposed", &[]);
-    let job = target.inspect(2);
+    let (mut target, job) = Target::inspected("exposed", 2);
     let field = job.open::<u64>("field").unwrap();
     let mut values = vec![0; 2 * FIELD];
     let (wanted, mut changes, mut last) = (scaled(5), 0, 0);
@@ -77,8 +75,7 @@ fn large_memory_is_read_whole_while_the_program_changes_it() {
 
 #[test]
 fn a_lock_keeps_the_program_and_others_out() {
-    let mut target = Target::start("exposed", &[]);
-    let job = target.inspect(2);
+    let (mut target, job) = Target::inspected("exposed", 2);
     let all = Selection::all();
     let pairs = job.open::<u64>("pairs").unwrap();
     let quick = job.deadline(Duration::from_millis(300));
@@ -115,8 +112,7 @@ fn a_lock_keeps_the_program_and_others_out() {
 /// waited for them as often as this. Returns its waits, and those of them that several readers
 /// passed.
 fn lock_in_turns(waits: f64) -> [f64; 2] {
-    let mut target = Target::start("contended", &[]);
-    let job = target.inspect(1);
+    let (mut target, job) = Target::inspected("contended", 1);
     let (locks, is_done) = (AtomicU64::new(0), AtomicBool::new(false));
     let [waited, passed] = ["waited", "passed"].map(|name| job.open::<f64>(name).unwrap());
     thread::scope(|scope| {
@@ -177,8 +173,7 @@ mod timing {
 /// for each worker.
 #[test]
 fn several_workers_of_a_process_show_its_memory() {
-    let mut target = Target::start("threads", &[]);
-    let job = target.inspect(2);
+    let (mut target, job) = Target::inspected("threads", 2);
     let all = Selection::all();
     let piece = job.open::<u64>("piece").unwrap();
     assert_eq!((&piece.info().shape[..], piece.info().parts.len()), (&[4, 6][..], 2));
@@ -206,18 +201,17 @@ fn several_workers_of_a_process_show_its_memory() {
     let array = job.open::<u32>("array").unwrap().get(&all, At::Now).unwrap().values;
     assert_eq!(array, [0, 0, 1, 1, 2, 2, 3, 3]);
     let view = job.open::<u64>("pattern").unwrap();
-    let places = (0..4 * ROWS as u64).flat_map(|row| (0..COLUMNS as u64).map(move |column| (row, column)));
+    let expected = |step| patterns(step, 0..4 * ROWS, 0..COLUMNS);
     for _ in 0..scaled(5) {
         let frame = view.get(&all, At::Next).unwrap();
-        let step = frame.step.unwrap();
-        assert!(frame.values.into_iter().eq(places.clone().map(|(row, column)| pattern(step, row, column))));
+        assert!(frame.values == expected(frame.step.unwrap()));
     }
     // A cut of all four workers.
     let paused = job.pause_at(At::Next).unwrap();
     let step = paused.step().unwrap();
     let frame = view.get(&all, At::Now).unwrap();
     assert_eq!(frame.step, Some(step));
-    assert!(frame.values.into_iter().eq(places.map(|(row, column)| pattern(step, row, column))));
+    assert!(frame.values == expected(step));
     assert_eq!(paused.go_to_next().unwrap(), Some(step + 1));
     drop(paused);
     // The workers take turns with readers, too.

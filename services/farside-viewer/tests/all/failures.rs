@@ -39,8 +39,7 @@ pub(crate) fn stop(process: u32) {
 /// A process that is stopped is named to its readers, and to those that come meanwhile if some do.
 /// When it goes on, so do they.
 fn stop_a_process(comes_others: bool) {
-    let mut target = Target::start("steered", &[]);
-    let job = target.inspect(2);
+    let (mut target, job) = Target::inspected("steered", 2);
     let all = Selection::all();
     let seen = job.open::<f64>("seen").unwrap();
     seen.get(&all, At::Next).unwrap();
@@ -74,8 +73,7 @@ fn a_process_that_is_stopped_is_named() {
 /// watches, and one that has pinned all copies and is stopped. Those that can hear of it do.
 #[test]
 fn a_job_does_not_wait_for_its_readers_at_its_end() {
-    let mut target = Target::start("ending", &[]);
-    let job = target.inspect(2);
+    let (mut target, job) = Target::inspected("ending", 2);
     let all = Selection::all();
     // No reader ends by its own deadline before the test does.
     let area = job.deadline(4 * limit()).open::<u64>("pattern").unwrap();
@@ -152,8 +150,7 @@ fn another_user_is_turned_away() {
 /// A change of a view has a limit, as have the changes that wait while a job is paused.
 #[test]
 fn large_changes_are_refused_whole() {
-    let mut target = Target::start("wide", &[]);
-    let job = target.inspect(2);
+    let (mut target, job) = Target::inspected("wide", 2);
     let wide = job.open::<f64>("wide").unwrap();
     let rows = |from: usize, to: usize| format!("[{from}:{to}]").parse::<Selection>().unwrap();
     // A row has 8 KiB, so 1024 rows are as much as is allowed.
@@ -355,8 +352,7 @@ mod deep {
 /// A client that takes a pause is killed at once. The job goes on at once, too.
 #[test]
 fn clients_that_come_and_are_killed_leave_no_pause() {
-    let mut target = Target::start("steered", &[]);
-    let job = target.inspect(2);
+    let (mut target, job) = Target::inspected("steered", 2);
     for _ in 0..scaled(2) {
         let mut client = Kept(start_client("client pauses", &job));
         client.0.kill().unwrap();
@@ -379,8 +375,7 @@ impl Random {
 /// Every call of a door with arguments that are none: the door refuses them, and serves others.
 #[test]
 fn arguments_that_are_none_are_refused() {
-    let mut target = Target::start("steered", &[]);
-    let job = target.inspect(2);
+    let (mut target, job) = Target::inspected("steered", 2);
     let address = format!("shm:inspect/{}/{}/0", farside_sys::process::user_id(), job.job());
     let client = Client::connect(&address, Credentials::own_user()).unwrap();
     let described = client.deadline(limit()).describe().unwrap();

@@ -42,8 +42,7 @@ mod timing {
 
     #[test]
     fn doors_sleep_while_no_reader_asks() {
-        let mut target = Target::start("pattern", &[]);
-        let job = target.inspect(2);
+        let (mut target, job) = Target::inspected("pattern", 2);
         let processes: Vec<u32> = job.found().unwrap().processes.iter().map(|about| about.system_process).collect();
         job.open::<u64>("pattern").unwrap().get(&Selection::all(), At::Next).unwrap();
         assert!(is_idle(&processes), "a reader is connected, and asks nothing");

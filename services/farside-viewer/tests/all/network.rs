@@ -15,7 +15,7 @@ use farside_viewer::{
     At, InspectError, Inspector, Refused, Selection, Target as Wanted, TokenError, create_token_file,
 };
 
-use crate::targets::{BOARD, COLUMNS, FIELD, ROWS, Target, pattern};
+use crate::targets::{BOARD, COLUMNS, FIELD, ROWS, Target, patterns};
 
 /// A folder with a file of tokens, one for looking and one for everything.
 pub(crate) struct Tokens(PathBuf);
@@ -280,8 +280,7 @@ fn read_beside_others(silent: usize) {
             got => Some(got.unwrap()).filter(|frame| frame.missing.is_empty()),
         }
     });
-    let places = (0..2 * ROWS as u64).flat_map(|row| (0..COLUMNS as u64).map(move |column| (row, column)));
-    assert!(frame.values.into_iter().eq(places.map(|(row, column)| pattern(frame.step.unwrap(), row, column))));
+    assert!(frame.values == patterns(frame.step.unwrap(), 0..2 * ROWS, 0..COLUMNS));
     garbage.set_read_timeout(Some(limit())).unwrap();
     let _ = garbage.read_to_end(&mut Vec::new());
     drop(silent);

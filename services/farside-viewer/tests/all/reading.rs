@@ -8,12 +8,11 @@ use farside_viewer::{At, ElementType, InspectError, Kind, Number, Pinned, Places
 
 use crate::failures::stop;
 use crate::steering::start_client;
-use crate::targets::{COLUMNS, DEEP, MANY, ROWS, Target, pattern};
+use crate::targets::{COLUMNS, DEEP, MANY, ROWS, Target, pattern, patterns};
 
 #[test]
 fn what_a_job_shows_is_listed_and_read() {
-    let mut target = Target::start("pattern", &[]);
-    let job = target.inspect(2);
+    let (target, job) = Target::inspected("pattern", 2);
     assert_eq!(job.job().name, target.name);
     let areas = job.list().unwrap();
     let names: Vec<&str> = areas.iter().map(|area| area.name.as_str()).collect();
@@ -29,16 +28,11 @@ fn what_a_job_shows_is_listed_and_read() {
     for at in [At::Now, At::Next, At::Next] {
         let frame = area.get(&Selection::all(), at).unwrap();
         assert_eq!(frame.shape, whole);
-        let places = (0..whole[0]).flat_map(|row| (0..whole[1]).map(move |column| (row, column)));
-        assert_eq!(
-            frame.values,
-            places.map(|(row, column)| pattern(frame.step.unwrap(), row, column)).collect::<Vec<_>>()
-        );
+        assert_eq!(frame.values, patterns(frame.step.unwrap(), 0..2 * ROWS, 0..COLUMNS));
     }
     let mut own = vec![0; 2 * ROWS * COLUMNS];
     let step = area.get_into(&Selection::all(), At::Next, &mut own).unwrap().unwrap();
-    let places = (0..whole[0]).flat_map(|row| (0..whole[1]).map(move |column| (row, column)));
-    assert!(own.iter().copied().eq(places.map(|(row, column)| pattern(step, row, column))));
+    assert_eq!(own, patterns(step, 0..2 * ROWS, 0..COLUMNS));
     let error = area.get_into(&Selection::all(), At::Next, &mut own[1..]).unwrap_err();
     assert!(matches!(error, InspectError::Length { .. }), "{error}");
     let frame = area.get(&"[1:5:2, -3::2]".parse().unwrap(), At::Next).unwrap();
@@ -51,8 +45,7 @@ fn what_a_job_shows_is_listed_and_read() {
 
     // Parts side by side, so that no part's elements follow each other in the whole.
     let frame = job.open::<u64>("side").unwrap().get(&"[1:, 48:53]".parse().unwrap(), At::Next).unwrap();
-    let places = (1..7).flat_map(|row| (48..53).map(move |column| (row, column)));
-    assert_eq!(frame.values, places.map(|(row, column)| pattern(frame.step.unwrap(), row, column)).collect::<Vec<_>>());
+    assert_eq!(frame.values, patterns(frame.step.unwrap(), 1..7, 48..53));
     let frame = job.open::<f32>("own 1").unwrap().get(&Selection::all(), At::Next).unwrap();
     assert_eq!((frame.shape.len(), frame.values), (0, vec![frame.step.unwrap() as f32]));
     let frame = job.open::<bool>("flags").unwrap().get(&Selection::all(), At::Next).unwrap();
@@ -62,8 +55,7 @@ fn what_a_job_shows_is_listed_and_read() {
 
 #[test]
 fn a_step_is_read_in_place_while_it_is_pinned() {
-    let mut target = Target::start("pattern", &[]);
-    let job = target.inspect(2);
+    let (mut target, job) = Target::inspected("pattern", 2);
     let area = job.open::<u64>("pattern").unwrap();
     let selection = "[4, 1::2]".parse().unwrap();
     let part_of = |pinned: &Pinned| {
@@ -73,10 +65,7 @@ fn a_step_is_read_in_place_while_it_is_pinned() {
         File::open(pinned.file()).unwrap().read_exact_at(&mut by_file, pinned.offset() as u64).unwrap();
         (is_whole && by_file == bytes).then(|| bytemuck::pod_collect_to_vec::<u8, u64>(&bytes))
     };
-    let expected = |step| {
-        let places = (3..6).flat_map(|row| (0..COLUMNS as u64).map(move |column| (row, column)));
-        places.map(|(row, column)| pattern(step, row, column)).collect::<Vec<_>>()
-    };
+    let expected = |step| patterns(step, 3..6, 0..COLUMNS);
     // A view has three copies.
     let pinned: Vec<Pinned> = (0..3).map(|_| area.pin(&selection, At::Next).unwrap()).collect();
     for one in &pinned {
@@ -112,8 +101,7 @@ fn a_step_is_read_in_place_while_it_is_pinned() {
 
 #[test]
 fn a_wrong_question_is_refused_with_what_there_is() {
-    let mut target = Target::start("pattern", &[]);
-    let job = target.inspect(2);
+    let (_target, job) = Target::inspected("pattern", 2);
     let error = job.open::<u64>("heat").unwrap_err();
     assert!(matches!(&error, InspectError::NoArea { name, areas } if name == "heat" && areas.len() == 5), "{error}");
     assert!(error.to_string().contains("pattern"), "{error}");
@@ -134,8 +122,7 @@ fn a_wrong_question_is_refused_with_what_there_is() {
 /// A reader that is stopped keeps all copies of a view. Others wait for one of them, not for it.
 #[test]
 fn a_reader_that_is_stopped_keeps_nothing_from_others() {
-    let mut target = Target::start("pattern", &[]);
-    let job = target.inspect(2);
+    let (mut target, job) = Target::inspected("pattern", 2);
     let area = job.open::<u64>("pattern").unwrap();
     let mut client = start_client("client pins", &job);
     stop(client.id());
@@ -163,8 +150,7 @@ fn a_job_whose_doors_are_shut_runs_as_before() {
 
 #[test]
 fn complex_numbers_and_eight_dimensions_are_read() {
-    let mut target = Target::start("rare", &[]);
-    let job = target.inspect(2);
+    let (mut target, job) = Target::inspected("rare", 2);
     let waves = job.open::<[f32; 2]>("waves").unwrap();
     let frame = waves.get(&Selection::all(), At::Next).unwrap();
     let step = frame.step.unwrap() as f32;
@@ -188,8 +174,7 @@ fn complex_numbers_and_eight_dimensions_are_read() {
 
 #[test]
 fn ten_thousand_areas_of_each_process_are_listed() {
-    let mut target = Target::start("many", &[]);
-    let job = target.inspect(2);
+    let (mut target, job) = Target::inspected("many", 2);
     let areas = job.list().unwrap();
     assert_eq!(areas.iter().filter(|area| area.name.starts_with("gauge")).count(), 2 * MANY);
     let gauge = job.open::<f64>("gauge 9999 of 1").unwrap();

@@ -194,8 +194,7 @@ pub(crate) fn play_unequal(me: &Worker) -> farside::Result<()> {
 
 #[test]
 fn parts_and_steps_that_do_not_match_are_named() {
-    let mut target = Target::start("unequal", &[]);
-    let job = target.inspect(2);
+    let (_target, job) = Target::inspected("unequal", 2);
     let error = refusal(job.open::<f64>("differ"));
     assert!(
         matches!(&error, InspectError::Differ { kinds, .. } if kinds.contains("f64") && kinds.contains("u32")),

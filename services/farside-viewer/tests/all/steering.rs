@@ -43,8 +43,7 @@ fn newest(area: &Area<f64>) -> u64 {
 /// Parameters, elements and actions change at the same step at all workers, while readers look.
 #[test]
 fn changes_come_at_one_step_of_all_workers() {
-    let mut target = Target::start("steered", &[]);
-    let job = target.inspect(2);
+    let (mut target, job) = Target::inspected("steered", 2);
     let (begun, done) = (Barrier::new(4), AtomicBool::new(false));
     let rounds = scaled(6).min(1000) as u32;
     std::thread::scope(|scope| {
@@ -77,8 +76,7 @@ fn changes_come_at_one_step_of_all_workers() {
 
 #[test]
 fn a_pause_is_one_step_of_all_workers() {
-    let mut target = Target::start("steered", &[]);
-    let job = target.inspect(2);
+    let (_target, job) = Target::inspected("steered", 2);
     let seen = job.open::<f64>("seen").unwrap();
     let all = Selection::all();
     newest(&seen);
@@ -148,11 +146,33 @@ fn a_slow_step_ends_no_pause() {
     assert!(target.is_running());
 }
 
+/// A change has all workers stay for a moment. That is no pause, and no other reader ends it.
+#[test]
+fn a_change_is_no_pause() {
+    let gate = Gate::new("slow-change");
+    let mut target = Target::start("steered", &[gate.setting()]);
+    let job = target.inspect(2);
+    newest(&job.open::<f64>("seen").unwrap());
+    // The next step takes until the gate is opened, and the change waits for its end.
+    job.act("nap").unwrap();
+    std::thread::scope(|scope| {
+        let change = scope.spawn(|| job.set("dt", 3.0));
+        let other = connect(&job.job().to_string());
+        for _ in 0..scaled(30) {
+            assert_eq!(other.is_paused().unwrap(), None);
+            assert!(!other.resume().unwrap());
+            assert_eq!(other.step_on().unwrap(), None);
+        }
+        gate.open();
+        change.join().unwrap().unwrap();
+    });
+    assert!(target.is_running());
+}
+
 /// Another reader ends a pause. Its maker changes the job as before, and pauses it again.
 #[test]
 fn a_pause_that_another_reader_ends_is_forgotten() {
-    let mut target = Target::start("steered", &[]);
-    let job = target.inspect(2);
+    let (mut target, job) = Target::inspected("steered", 2);
     let other = connect(&job.job().to_string());
     let end = || {
         assert!(other.resume().unwrap());
@@ -175,8 +195,7 @@ fn a_pause_that_another_reader_ends_is_forgotten() {
 
 #[test]
 fn what_is_asked_of_a_job_has_an_answer() {
-    let mut target = Target::start("steered", &[]);
-    let job = target.inspect(2);
+    let (mut target, job) = Target::inspected("steered", 2);
     let answers = job.ask("echo", None, "hello").unwrap();
     assert_eq!(answers, [(0, b"hello to 0".to_vec()), (1, b"hello to 1".to_vec())]);
     assert_eq!(job.ask("echo", Some(1), "").unwrap(), [(1, b" to 1".to_vec())]);
@@ -249,8 +268,7 @@ pub(crate) fn start_client(part: &str, job: &Inspector) -> Child {
 
 /// Changes a job whose pause has ended with the client that has made it.
 fn change_behind_a_killed_client() {
-    let mut target = Target::start("steered", &[]);
-    let job = target.inspect(2);
+    let (mut target, job) = Target::inspected("steered", 2);
     let seen = job.open::<f64>("seen").unwrap();
     newest(&seen);
     let mut client = start_client("client pauses", &job);
@@ -308,8 +326,7 @@ mod timing {
 /// Where no worker publishes steps, none would stay: the reader is refused.
 #[test]
 fn a_job_without_steps_is_not_paused() {
-    let mut target = Target::start("probes", &[]);
-    let job = target.inspect(2);
+    let (mut target, job) = Target::inspected("probes", 2);
     for at in [At::Now, At::Next, At::Step(5)] {
         let error = job.pause_at(at).unwrap_err();
         assert!(matches!(error, InspectError::NoSteps { .. }), "{error}");
@@ -323,8 +340,7 @@ fn a_job_without_steps_is_not_paused() {
 /// A worker that does not come to the step of a pause is named, and the others go on.
 #[test]
 fn a_worker_that_does_not_come_to_a_pause_is_named() {
-    let mut target = Target::start("stuck", &[]);
-    let job = target.inspect(2);
+    let (mut target, job) = Target::inspected("stuck", 2);
     let step = |worker: usize| {
         let list = job.list().unwrap();
         list.iter().find(|area| area.name == "steps").and_then(|area| area.parts.get(worker)?.step)

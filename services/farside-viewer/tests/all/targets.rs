@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::io::{BufRead, BufReader};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Stdio};
 use std::rc::Rc;
@@ -30,6 +31,12 @@ pub(crate) fn pattern(step: u64, row: u64, column: u64) -> u64 {
     step * 1_000_000 + row * 1000 + column
 }
 
+/// The elements of `pattern` at some places and a step, in row-major order.
+pub(crate) fn patterns(step: u64, rows: Range<usize>, columns: Range<usize>) -> Vec<u64> {
+    let places = rows.flat_map(|row| columns.clone().map(move |column| (row, column)));
+    places.map(|(row, column)| pattern(step, row as u64, column as u64)).collect()
+}
+
 /// A job that is killed in the end.
 pub(crate) struct Target {
     launcher: Child,
@@ -43,7 +50,14 @@ impl Target {
         Self::start_by(&[], part, settings)
     }
 
-    /// The same, started by a command with its arguments.
+    /// Starts a job of some processes, and connects to it when all its workers show what they have.
+    pub(crate) fn inspected(part: &str, processes: usize) -> (Self, Inspector) {
+        let mut target = Self::start(part, &[]);
+        let job = target.inspect(processes);
+        (target, job)
+    }
+
+    /// The same as [`start`](Self::start), by a command with its arguments.
     pub(crate) fn start_by(launcher: &[&str], part: &str, settings: &[(&str, &str)]) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("t{}-{}-{part}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -204,12 +218,8 @@ fn publish_patterns(me: &Worker, steps: u64) -> farside::Result<()> {
     let flags = me.view::<bool>("flags").shape([2]).part_of([4], [me.id().index() * 2]).open()?;
     say_shown(me)?;
     for step in 0..steps {
-        let element = |(row, column): (usize, usize)| pattern(step, row as u64, column as u64);
-        let places = (first..first + ROWS).flat_map(|row| (0..COLUMNS).map(move |column| (row, column)));
-        let values: Vec<u64> = places.map(element).collect();
-        view.publish(step, &values)?;
-        let places = (0..7).flat_map(|row| (0..50).map(move |column| (row, me.id().index() * 50 + column)));
-        side.publish(step, &places.map(element).collect::<Vec<_>>())?;
+        view.publish(step, &patterns(step, first..first + ROWS, 0..COLUMNS))?;
+        side.publish(step, &patterns(step, 0..7, me.id().index() * 50..(me.id().index() + 1) * 50))?;
         own.publish(step, &[step as f32])?;
         flags.publish(step, &[step % 2 == 0, true])?;
         match (step / 64 + u64::from(me.id().number())) % 3 {
@@ -464,10 +474,8 @@ fn show_by_threads(me: &Worker) -> farside::Result<()> {
     let view = view.part_of(whole, [me.id().index() * ROWS, 0]).open()?;
     say_shown(me)?;
     for step in 0_u64.. {
-        let rows = me.id().index() * ROWS..(me.id().index() + 1) * ROWS;
-        let places = rows.flat_map(|row| (0..COLUMNS).map(move |column| (row, column)));
-        let values: Vec<u64> = places.map(|(row, column)| pattern(step, row as u64, column as u64)).collect();
-        view.publish(step, &values)?;
+        let first = me.id().index() * ROWS;
+        view.publish(step, &patterns(step, first..first + ROWS, 0..COLUMNS))?;
         let locked = shown.lock()?;
         let first = piece.here().get(0);
         assert!(piece.here().iter().all(|value| value == first), "another worker is in the middle of a change");

@@ -93,8 +93,7 @@ impl Drop for Served {
 /// The pause of a viewer ends with the server, and the viewers of the next server see later steps.
 #[test]
 fn a_server_that_is_started_again_goes_on() {
-    let mut target = Target::start("steered", &[]);
-    let job = target.inspect(2);
+    let (mut target, job) = Target::inspected("steered", 2);
     let port = free_port();
     let mut last = 0;
     for _ in 0..1 + scaled(1) {
@@ -127,8 +126,7 @@ mod deep {
     #[cfg(debug_assertions)]
     #[test]
     fn a_server_that_is_killed_anywhere_leaves_nothing() {
-        let mut target = Target::start("steered", &[]);
-        let job = target.inspect(2);
+        let (mut target, job) = Target::inspected("steered", 2);
         let (port, all) = (free_port(), Selection::all());
         let board = job.open::<u32>("board").unwrap();
         let nines = vec![9; 2 * BOARD];

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::page::client::{Records, counts, post, serve};
-use crate::targets::{COLUMNS, ROWS, Target, pattern};
+use crate::targets::{COLUMNS, ROWS, Target, patterns};
 
 fn watch(period_ms: u64) -> Value {
     json!({ "topics": [{ "key": "it", "watch": "area", "area": "pattern", "period_ms": period_ms }] })
@@ -14,8 +14,7 @@ fn step_of(head: &Value, body: &[u8]) -> u64 {
     assert_eq!((&head["key"], &head["type"]), (&json!("it"), &json!("u64")), "{head}");
     let step = head["step"].as_u64().unwrap();
     let values = body.chunks_exact(8).map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap()));
-    let places = (0..2 * ROWS).flat_map(|row| (0..COLUMNS).map(move |column| (row, column)));
-    assert!(values.eq(places.map(|(row, column)| pattern(step, row as u64, column as u64))), "step {step} is mixed");
+    assert!(values.eq(patterns(step, 0..2 * ROWS, 0..COLUMNS)), "step {step} is mixed");
     step
 }
 

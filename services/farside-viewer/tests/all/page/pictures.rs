@@ -2,7 +2,8 @@
 
 use farside_testbed::browser::{BED, Browser};
 use farside_testbed::wait_until;
-use farside_viewer::{At, Selection};
+use farside_viewer::page::Page;
+use farside_viewer::{At, Inspector, Selection};
 use serde_json::json;
 
 use crate::page::client::serve;
@@ -42,19 +43,33 @@ fn watch(browser: &Browser, area: &str) {
         .wait_for(&format!("document.querySelector('article[data-area={area:?}] .facts').innerText.includes('step')"));
 }
 
+/// A job, and a browser that shows its page.
+struct Shown {
+    target: Target,
+    job: Inspector,
+    page: Page,
+    browser: Browser,
+}
+
+impl Shown {
+    /// Returns `None` where there is no browser.
+    fn start(part: &str) -> Option<Self> {
+        if farside_testbed::is_left_out(BED) {
+            return None;
+        }
+        let (target, job) = Target::inspected(part, 2);
+        let (page, browser) = (serve(&target.name), Browser::start(1200, 900));
+        browser.open(&page.url());
+        Some(Self { target, job, page, browser })
+    }
+}
+
 mod deep {
     use super::*;
 
     #[test]
     fn the_pixels_of_a_heat_map_are_the_values() {
-        if farside_testbed::is_left_out(BED) {
-            return;
-        }
-        let mut target = Target::start("pattern", &[]);
-        target.inspect(2);
-        let page = serve(&target.name);
-        let browser = Browser::start(1200, 900);
-        browser.open(&page.url());
+        let Some(Shown { target: _target, job: _job, page: _page, browser }) = Shown::start("pattern") else { return };
         watch(&browser, "pattern");
         browser.wait_for(&format!("document.querySelector('{PATTERN} canvas.cells')?.width == {COLUMNS}"));
         let pixels = browser.run(&format!(
@@ -95,14 +110,7 @@ mod deep {
 
     #[test]
     fn areas_are_chosen_selected_and_closed() {
-        if farside_testbed::is_left_out(BED) {
-            return;
-        }
-        let mut target = Target::start("pattern", &[]);
-        target.inspect(2);
-        let page = serve(&target.name);
-        let browser = Browser::start(1200, 900);
-        browser.open(&page.url());
+        let Some(Shown { target, job: _job, page: _page, browser }) = Shown::start("pattern") else { return };
         for area in ["pattern", "flags", "own 1", "side"] {
             watch(&browser, area);
         }
@@ -150,8 +158,7 @@ mod deep {
         if farside_testbed::is_left_out(BED) {
             return;
         }
-        let mut target = Target::start("pattern", &[]);
-        target.inspect(2);
+        let (target, _) = Target::inspected("pattern", 2);
         let page = serve(&target.name);
         let browser = Browser::start(500, 800);
         // No window is that narrow.
@@ -172,14 +179,7 @@ mod deep {
     /// A person's changes on the page are made in the job.
     #[test]
     fn a_job_is_steered_from_the_page() {
-        if farside_testbed::is_left_out(BED) {
-            return;
-        }
-        let mut target = Target::start("steered", &[]);
-        let job = target.inspect(2);
-        let page = serve(&target.name);
-        let browser = Browser::start(1200, 900);
-        browser.open(&page.url());
+        let Some(Shown { target: _target, job, page: _page, browser }) = Shown::start("steered") else { return };
         for area in ["dt", "board", "seen", "echo", "residual"] {
             browser.wait_for(&format!("document.querySelector('#areas button[data-area={area:?}]')"));
             if browser.run(&format!("return !document.querySelector('article[data-area={area:?}]')")) == json!(true) {
@@ -256,14 +256,7 @@ mod deep {
     /// A tree and a board that a program describes are drawn.
     #[test]
     fn trees_and_boards_are_drawn() {
-        if farside_testbed::is_left_out(BED) {
-            return;
-        }
-        let mut target = Target::start("probes", &[]);
-        target.inspect(2);
-        let page = serve(&target.name);
-        let browser = Browser::start(1200, 900);
-        browser.open(&page.url());
+        let Some(Shown { target: _target, job: _job, page: _page, browser }) = Shown::start("probes") else { return };
         // Both workers' nodes make one tree.
         let tree = "article[data-area=tree]";
         browser.wait_for(&format!(

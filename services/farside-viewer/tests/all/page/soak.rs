@@ -22,8 +22,7 @@ mod deep {
 
     #[test]
     fn viewers_that_come_and_go_leave_nothing() {
-        let mut target = Target::start("steered", &[]);
-        let job = target.inspect(2);
+        let (mut target, job) = Target::inspected("steered", 2);
         let served = Served::start(&target.name, free_port());
         let watch = json!({ "topics": [
         { "key": 1, "watch": "area", "area": "seen", "period_ms": 20 },
