@@ -24,6 +24,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`ids`], [`wait`], [`clock`] | the names of processes and workers, the ways to wait, real and virtual time |
+//! | [`threads`] | threads that run work |
 //! | [`ring`], [`bell`] | the protocols on mapped memory: streams of records, and how a receiver sleeps and wakes |
 //! | `operation` | keys, errors, operations, completions and the trait [`Carrier`]; [`transport`] exports them |
 //! | [`region`] | views of registered memory, user memory and its revocation, the table of a process's regions |
@@ -47,6 +48,7 @@ pub mod route;
 pub mod shm;
 pub mod sim;
 mod sync;
+pub mod threads;
 pub mod transport;
 pub mod wait;
 

@@ -1,45 +1,45 @@
 //! State that libraries keep in each process: [`Worker::process_state`]; functions that a process
-//! runs on threads of their own: [`Caller::run_beside`].
+//! runs on threads of their own: [`Caller::run_in_background`].
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
 use std::mem;
+use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use farside_fabric::threads::{PoolOptions, ThreadPool};
 use farside_fabric::{ProcessId, WorkerId};
 
 use crate::error::{Error, Result};
 use crate::invoke::caller::Caller;
-use crate::invoke::table::Errand;
+use crate::invoke::table::Background;
 use crate::runtime::activity::Activity;
-use crate::runtime::aside::Aside;
-use crate::runtime::process::{Process, lock};
+use crate::runtime::process::Process;
 use crate::runtime::room::{Room, Seed};
 use crate::runtime::worker::Worker;
 use crate::wire::Wire;
 
 /// The most bytes of arguments of a background function.
-const ERRAND_BYTES_MAX: usize = 4096;
+const BACKGROUND_BYTES_MAX: usize = 4096;
 /// The number of background functions that a process runs at once.
-const ERRANDS_MAX: usize = 16;
+const BACKGROUND_MAX: usize = 16;
 
 type States = HashMap<TypeId, Arc<dyn Any + Send + Sync>>;
 
 /// The state of libraries in one process.
-#[derive(Default)]
 pub(crate) struct Extensions {
     states: Mutex<States>,
-    /// The threads of background functions, perhaps with some that have ended.
-    errands: Mutex<Vec<Aside>>,
+    /// The threads of background functions.
+    threads: ThreadPool,
 }
 
 /// A function for a process to run, and its bytes.
 #[derive(Debug, Wire)]
 #[wire(crate = "crate::wire")]
-pub(crate) struct ErrandMessage {
+pub(crate) struct BackgroundMessage {
     /// The number of the function's entry in the table of functions.
-    errand: u16,
+    function: u16,
     bytes: Vec<u8>,
 }
 
@@ -53,15 +53,12 @@ impl Extensions {
         state.downcast().expect("a state has the type under which it was stored")
     }
 
-    /// Runs a background function on a thread of its own. Drops it if the limit of [`ERRANDS_MAX`]
-    /// is reached.
-    fn begin_errand(&self, process: &Arc<Process>, errand: fn(&Caller, &[u8]), bytes: Vec<u8>) -> Result<()> {
-        let mut errands = lock(&self.errands);
-        errands.retain(|errand| !errand.has_ended());
-        if errands.len() < ERRANDS_MAX {
-            let run = move |process: &Arc<Process>| errand(&Caller::new(process.clone()), &bytes);
-            errands.push(Aside::start(process, "farside errand", run)?);
-        }
+    /// Runs a background function on a thread of its own. Drops it if [`BACKGROUND_MAX`] of them
+    /// run or the process ends.
+    fn spawn(&self, process: &Arc<Process>, function: fn(&Caller, &[u8]), bytes: Vec<u8>) -> Result<()> {
+        let caller = Caller::new(process.clone());
+        let added = self.threads.add(0, Box::new(move || function(&caller, &bytes)));
+        added.map_err(|cause| Error::System { doing: "starting a background thread", cause })?;
         Ok(())
     }
 }
@@ -75,28 +72,32 @@ impl fmt::Debug for Extensions {
 impl Room for Extensions {
     const TAG: u8 = 10;
 
-    type Message = ErrandMessage;
+    type Message = BackgroundMessage;
 
     type Local = ();
 
-    fn new(_: &Seed<'_>) -> Self {
-        Self::default()
+    fn new(seed: &Seed<'_>) -> Self {
+        let options =
+            PoolOptions { unfinished_max: BACKGROUND_MAX, ..PoolOptions::new("farside background", BACKGROUND_MAX) };
+        Self { states: Mutex::default(), threads: ThreadPool::new(seed.transport.clock(), options) }
     }
 
     fn local(&self, _: &Arc<Process>, _: usize) {}
 
-    fn take(&self, process: &Arc<Process>, from: ProcessId, message: ErrandMessage) {
-        let ErrandMessage { errand, bytes } = message;
+    fn take(&self, process: &Arc<Process>, from: ProcessId, message: BackgroundMessage) {
+        let BackgroundMessage { function, bytes } = message;
         // In another binary, the number is that of another function.
-        if let Some(errand) = process.calls.table.errand(errand).filter(|_| process.job.is_alike(from)) {
+        if let Some(function) = process.calls.table.background(function).filter(|_| process.job.is_alike(from)) {
             // Without a thread, it is as if the message was lost: its sender asks again.
-            let _ = self.begin_errand(process, errand, bytes);
+            let _ = self.spawn(process, function, bytes);
         }
     }
 
     fn stop(&self, _: &Process) {
-        let errands = mem::take(&mut *lock(&self.errands));
-        errands.into_iter().for_each(Aside::join);
+        self.threads.close();
+        if let Err(panic) = self.threads.join() {
+            resume_unwind(panic);
+        }
         let states = mem::take(&mut *self.lock());
         // A destructor may take its time, and must not find the lock taken.
         drop(states);
@@ -154,17 +155,17 @@ impl Caller {
     /// compute without making progress. For libraries that keep something in each process.
     ///
     /// ```no_run
-    /// # use farside::{Caller, Errand, ProcessId, Worker};
+    /// # use farside::{Background, Caller, ProcessId, Worker};
     /// struct Greet;
     ///
-    /// impl Errand for Greet {
+    /// impl Background for Greet {
     ///     fn run(here: &Caller, name: &[u8]) {
     ///         println!("{} greets {name:?}", here.process());
     ///     }
     /// }
     ///
     /// # fn example(me: &Worker) -> farside::Result<()> {
-    /// me.caller().run_beside::<Greet>(ProcessId::new(1), b"Ann")
+    /// me.caller().run_in_background::<Greet>(ProcessId::new(1), b"Ann")
     /// # }
     /// ```
     ///
@@ -179,12 +180,12 @@ impl Caller {
     /// [`Error::TooLarge`] for more than 4096 bytes; [`Error::UnknownWorker`] if there is no such
     /// process; [`Error::ForeignFunction`]; [`Error::System`] if the process is this one and has no
     /// thread; the loss of the process.
-    pub fn run_beside<E: Errand>(&self, process: ProcessId, bytes: &[u8]) -> Result<()> {
-        if bytes.len() > ERRAND_BYTES_MAX {
+    pub fn run_in_background<B: Background>(&self, process: ProcessId, bytes: &[u8]) -> Result<()> {
+        if bytes.len() > BACKGROUND_BYTES_MAX {
             return Err(Error::TooLarge {
-                what: "the bytes of a function beside the workers",
+                what: "the bytes of a background function",
                 bytes: bytes.len(),
-                max: ERRAND_BYTES_MAX,
+                max: BACKGROUND_BYTES_MAX,
                 remedy: "pass fewer, or use a call",
             });
         }
@@ -195,10 +196,10 @@ impl Caller {
             return Err(Error::UnknownWorker { worker, count: shape.workers() });
         }
         if process == own.id() {
-            return own.room::<Extensions>().begin_errand(own, E::run, bytes.to_vec());
+            return own.room::<Extensions>().spawn(own, B::run, bytes.to_vec());
         }
-        let errand = own.calls.table.entries().number_of_errand::<E>()?;
-        own.send::<Extensions>(process, &ErrandMessage { errand, bytes: bytes.to_vec() })
+        let function = own.calls.table.entries().number_of_background::<B>()?;
+        own.send::<Extensions>(process, &BackgroundMessage { function, bytes: bytes.to_vec() })
     }
 }
 
@@ -215,28 +216,29 @@ mod tests {
     /// Counts, and goes on to process 0.
     struct Count;
 
-    impl Errand for Count {
+    impl Background for Count {
         fn run(here: &Caller, bytes: &[u8]) {
             here.process_state::<Seen>().0.fetch_add(bytes.len() as u64, Ordering::Relaxed);
             if here.process().number() > 0 {
-                here.run_beside::<Self>(ProcessId::new(0), &[bytes, bytes].concat()).unwrap();
+                here.run_in_background::<Self>(ProcessId::new(0), &[bytes, bytes].concat()).unwrap();
             }
         }
     }
 
     #[test]
-    fn errands_run_beside_the_workers() {
+    fn functions_run_in_the_background() {
         let body = |me: &Worker| -> Result<()> {
             let seen = me.process_state::<Seen>();
             let count = || seen.0.load(Ordering::Relaxed);
             if me.is_first() {
                 let caller = me.caller();
-                let error = caller.run_beside::<Count>(ProcessId::new(1), &[0; ERRAND_BYTES_MAX + 1]).unwrap_err();
+                let error =
+                    caller.run_in_background::<Count>(ProcessId::new(1), &[0; BACKGROUND_BYTES_MAX + 1]).unwrap_err();
                 assert!(matches!(error, Error::TooLarge { .. }), "{error}");
-                let error = caller.run_beside::<Count>(ProcessId::new(2), &[]).unwrap_err();
+                let error = caller.run_in_background::<Count>(ProcessId::new(2), &[]).unwrap_err();
                 assert!(matches!(error, Error::UnknownWorker { .. }), "{error}");
-                caller.run_beside::<Count>(ProcessId::new(1), b"abc")?;
-                caller.run_beside::<Count>(ProcessId::new(0), b"d")?;
+                caller.run_in_background::<Count>(ProcessId::new(1), b"abc")?;
+                caller.run_in_background::<Count>(ProcessId::new(0), b"d")?;
                 while count() < 7 {
                     match me.wait_together(Duration::from_millis(1), || count() == 7) {
                         Err(Error::Deadline { .. }) => {}

@@ -36,7 +36,7 @@
 //! | send a function as an argument, as libraries do | [`Function`] |
 //! | reach state from called functions | [`Dist`], [`PerWorker`] |
 //! | keep state of a library in each process | [`Worker::process_state`] |
-//! | run a function of a library in a process whose workers compute | [`Caller::run_beside`] |
+//! | run a function of a library in a process whose workers compute | [`Caller::run_in_background`] |
 //! | use registered memory of any process | [`memory`], [`Worker::allocate`], [`Worker::allocate_at`], [`Worker::allocate_array`](crate::MakeArrays::allocate_array), [`RemoteMemory`] |
 //! | reach any memory by its address | [`global`], [`GlobalPtr`], [`GlobalSlice`] |
 //! | signal that data has arrived, wait for that | [`Worker::put_signal`](crate::AwaitSignals::put_signal), [`Until`] |
@@ -122,7 +122,7 @@ pub use invoke::outcome::Outcome;
 pub use invoke::pending::{ByName, FromLike, Pending, Reading};
 pub use invoke::remote::RemoteFn;
 pub use invoke::reply::Reply;
-pub use invoke::table::Errand;
+pub use invoke::table::Background;
 pub use job::{Job, Simulated, Simulation, job, simulate};
 pub use memory::{Registered, RemoteMemory};
 pub use runtime::activity::{

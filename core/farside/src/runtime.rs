@@ -5,7 +5,6 @@
 
 pub(crate) mod activity;
 pub(crate) mod address_cache;
-pub(crate) mod aside;
 pub(crate) mod collective;
 pub(crate) mod deadline;
 pub(crate) mod extent;

@@ -3,10 +3,14 @@
 //! The third party asks this process as if the memory were its own. What needs no word of the owner
 //! is copied at once: memory that this process maps or reads directly. All else is asked of the
 //! owner piece by piece, by a thread that lives while there is something to do. The thread that
-//! receives for the third party must not wait for the owner, for it serves other calls, too.
+//! receives for the third party must not wait for the owner, because it serves other calls, too.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
+
+use farside_fabric::clock::Clock;
+use farside_fabric::threads::{PoolOptions, ThreadPool};
 
 use crate::allocated::Allocated;
 use crate::area::{Area, Asker, PassedOn, Request};
@@ -17,8 +21,8 @@ use crate::path::LinkEnd;
 use crate::remote::Remote;
 use crate::segments::Segments;
 
-/// The most requests that wait for the owner.
-const WAITING_MAX: usize = 4096;
+/// The most requests that wait for the owner, with the one that is carried out.
+const UNFINISHED_MAX: usize = 4096;
 /// The most bytes that wait to be written there. A push has at most 4 MiB under way.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 
@@ -27,14 +31,14 @@ const WAITING_BYTES_MAX: usize = 64 << 20;
 pub(crate) struct Relay {
     remote: Arc<Remote>,
     state: Mutex<State>,
+    /// Does what waits, one request at a time.
+    threads: ThreadPool,
 }
 
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<Job>,
     waiting_bytes: usize,
-    /// A thread does what waits, and then ends.
-    is_running: bool,
     /// Why bytes were not written. All later operations end with it: they wait for earlier writes.
     failure: Option<u8>,
 }
@@ -51,27 +55,28 @@ impl Relay {
     /// Passes memory on, as an area.
     pub(crate) fn area(remote: Arc<Remote>) -> Area {
         let (bytes, may_write) = (remote.memory.bytes, remote.memory.may_write);
-        Area::passing_on(bytes, may_write, Arc::new(Self { remote, state: Mutex::default() }))
+        let options = PoolOptions { unfinished_max: UNFINISHED_MAX, ..PoolOptions::new("farside rpc relay", 1) };
+        let threads = ThreadPool::new(Clock::real(), options);
+        Area::passing_on(bytes, may_write, Arc::new(Self { remote, state: Mutex::default(), threads }))
     }
 
-    /// Does what waits.
-    fn work(&self) {
+    /// Does the first request that waits.
+    fn do_first(&self) {
         follow_turns();
         let mut state = lock(&self.state);
-        while let Some(mut job) = state.waiting.pop_front() {
-            state.waiting_bytes -= job.bytes();
-            let mut failure = state.failure;
-            drop(state);
-            if job.asker.is_exposed(job.number) {
-                job.run(self, true, &mut failure);
-            } else {
-                // The call to the third party is over. The memory may be passed on once more.
-                job.refuse(GONE, &mut None);
-            }
-            state = lock(&self.state);
-            state.failure = state.failure.or(failure);
-        }
-        state.is_running = false;
+        let Some(mut job) = state.waiting.pop_front() else { return };
+        state.waiting_bytes -= job.bytes();
+        let mut failure = state.failure;
+        drop(state);
+        let run = || match job.asker.is_exposed(job.number) {
+            true => drop(job.run(self, true, &mut failure)),
+            // The call to the third party is over. The memory may be passed on once more.
+            false => job.refuse(GONE, &mut None),
+        };
+        // A panic may have come before bytes were written.
+        let ran = catch_unwind(AssertUnwindSafe(run)).map_err(|_| GONE);
+        let mut state = lock(&self.state);
+        state.failure = state.failure.or(failure).or(ran.err());
     }
 
     fn check(&self, offset: u64, bytes: u64) -> Result<(), u8> {
@@ -138,37 +143,33 @@ impl PassedOn for Relay {
         let mut job = Job { asker, number, request };
         // In a server in turns, this thread alone receives for the owner while it is in a handler.
         let may_wait = self.is_led_here();
-        if !state.is_running && job.run(&self, may_wait, &mut state.failure) {
+        // Requests are carried out in order. While this has the lock, none begins to wait.
+        if self.threads.unfinished() == 0 && job.run(&self, may_wait, &mut state.failure) {
             return;
         }
         let bytes = job.bytes();
-        if state.waiting.len() >= WAITING_MAX || state.waiting_bytes + bytes > WAITING_BYTES_MAX {
+        if state.waiting_bytes + bytes > WAITING_BYTES_MAX {
+            return job.refuse(CROWDED, &mut state.failure);
+        }
+        if let (
+            Some(Job { request: Request::Write { offset, bytes: block }, number: last, .. }),
+            Request::Write { offset: next, bytes: more },
+        ) = (state.waiting.back_mut(), &mut job.request)
+            && *last == number
+            && block.len() + more.len() <= FETCH_BYTES_MAX as usize
+            && offset.checked_add(block.len() as u64) == Some(*next)
+        {
+            // A block of a push arrives in pieces. It goes on as one.
+            block.append(more);
+            state.waiting_bytes += bytes;
+            return;
+        }
+        let relay = self.clone();
+        if !matches!(self.threads.add(0, Box::new(move || relay.do_first())), Ok(true)) {
             return job.refuse(CROWDED, &mut state.failure);
         }
         state.waiting_bytes += bytes;
-        match (state.waiting.back_mut(), &mut job.request) {
-            // A block of a push arrives in pieces. It goes on as one.
-            (
-                Some(Job { request: Request::Write { offset, bytes }, number: last, .. }),
-                Request::Write { offset: next, bytes: more },
-            ) if *last == number
-                && bytes.len() + more.len() <= FETCH_BYTES_MAX as usize
-                && offset.checked_add(bytes.len() as u64) == Some(*next) =>
-            {
-                bytes.append(more);
-            }
-            _ => state.waiting.push_back(job),
-        }
-        if !state.is_running {
-            let relay = self.clone();
-            state.is_running =
-                std::thread::Builder::new().name("farside rpc relay".into()).spawn(move || relay.work()).is_ok();
-            if !state.is_running {
-                let State { waiting, waiting_bytes, failure, .. } = &mut *state;
-                *waiting_bytes = 0;
-                waiting.drain(..).for_each(|job| job.refuse(CROWDED, failure));
-            }
-        }
+        state.waiting.push_back(job);
     }
 }
 

@@ -3,7 +3,6 @@
 mod deadlines;
 mod dump;
 mod held;
-mod pool;
 mod registry;
 mod session;
 mod streaming;
@@ -26,13 +25,14 @@ use farside_connect::door::{Door, Nearby, Policy, RdmaDoor};
 use farside_connect::link::{Limits, Unsent};
 use farside_connect::{Address, AddressError, Rdma, Tokens, lock};
 use farside_fabric::FabricError;
+use farside_fabric::clock::Clock;
+use farside_fabric::threads::{PoolOptions, ThreadPool};
 use farside_sys::net::Waker;
 use farside_sys::process::{Origin, random_bytes};
 
 use self::deadlines::Deadlines;
 pub use self::dump::{CallDump, ConnectionDump, DUMP_RIGHT, Dump, NoRight, Unfinished};
 use self::held::Held;
-use self::pool::Queue;
 pub(crate) use self::registry::BUILT_IN;
 use self::registry::Registry;
 pub use self::registry::{Description, ProcedureStats};
@@ -48,7 +48,7 @@ struct Shared {
     policy: Policy,
     /// Their `pool` is 0 if the loop runs handlers.
     options: Options,
-    queue: Queue,
+    queue: ThreadPool,
     deadlines: Deadlines,
     connection_count: AtomicUsize,
     held: Arc<Held>,
@@ -324,12 +324,8 @@ impl Builder {
         let shared = turns.shared().clone();
         let (addresses, origin) = (turns.addresses(), Origin::here());
         // After a failure, this ends the threads that were started.
-        let mut server = Server { shared: shared.clone(), receiver: None, threads: Vec::new(), addresses, origin };
-        for index in 0..pool {
-            let shared = shared.clone();
-            let thread = std::thread::Builder::new().name(format!("farside rpc {index}"));
-            server.threads.push(thread.spawn(move || shared.queue.serve())?);
-        }
+        let mut server = Server { shared: shared.clone(), receiver: None, addresses, origin };
+        shared.queue.start()?;
         let thread = std::thread::Builder::new().name("farside rpc".into());
         server.receiver = Some(thread.spawn(move || turns.serve())?);
         Ok(server)
@@ -382,7 +378,14 @@ impl Builder {
                 nearby: Nearby::of(self.doors.iter().map(Door::address)),
             },
             options: self.options,
-            queue: Queue::new(max_threads),
+            queue: ThreadPool::new(
+                Clock::real(),
+                PoolOptions {
+                    are_lasting: true,
+                    running_max: max_threads,
+                    ..PoolOptions::new("farside rpc call", pool)
+                },
+            ),
             deadlines: Deadlines::default(),
             connection_count: AtomicUsize::new(0),
             held: Arc::new(Held::of_server(total)),
@@ -417,7 +420,6 @@ impl Builder {
 pub struct Server {
     shared: Arc<Shared>,
     receiver: Option<JoinHandle<()>>,
-    threads: Vec<JoinHandle<()>>,
     addresses: Vec<Address>,
     /// A forked child has no such threads.
     origin: Origin,
@@ -486,7 +488,7 @@ impl Server {
         self.shared.is_closing.store(true, Ordering::Relaxed);
         let mut left = self.shared.queue.unfinished();
         while left > 0 && Instant::now() < by {
-            left = self.shared.queue.wait_finished(by);
+            left = self.shared.queue.wait_until_less(by);
         }
         let drained = if left == 0 { Ok(()) } else { Unfinished::check(self.dump()) };
         *lock(&self.shared.drains_until) = Some(by);
@@ -502,15 +504,14 @@ impl Server {
         self.shared.is_ended.store(true, Ordering::Relaxed);
         self.shared.waker.wake();
         // The receiving thread ends its connections, which cancels what still runs. A handler that
-        // does not look at its call may go on, so its thread is not waited for.
+        // does not look at its call may go on, so then the threads are not waited for.
         if let Some(receiver) = self.receiver.take() {
             let _ = receiver.join();
         }
         self.shared.queue.close();
-        for thread in self.threads.drain(..) {
-            if thread.is_finished() || self.shared.queue.unfinished() == 0 {
-                let _ = thread.join();
-            }
+        if self.shared.queue.unfinished() == 0 {
+            // A panic was reported when it came.
+            let _ = self.shared.queue.join();
         }
     }
 }

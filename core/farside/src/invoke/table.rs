@@ -43,8 +43,8 @@ pub trait Remote {
 }
 
 /// A background function, which a process runs on a thread of its own, not on a worker:
-/// [`Caller::run_beside`].
-pub trait Errand: 'static {
+/// [`Caller::run_in_background`].
+pub trait Background: 'static {
     /// Runs the function. The bytes are those that its sender has passed, but check them: they may
     /// come from a process that is mistaken.
     fn run(here: &Caller, bytes: &[u8]);
@@ -55,13 +55,14 @@ pub trait Errand: 'static {
 struct Entry {
     /// The distance from this field to the function.
     distance: i32,
-    /// [`LISTED`] if the function is a trampoline, [`ERRAND`] if it is an [`Errand`], [`ROOM`] if
-    /// it returns a [`RoomEntry`], or another value in the entry that only makes the section exist.
+    /// [`LISTED`] if the function is a trampoline, [`BACKGROUND`] if it is of a [`Background`],
+    /// [`ROOM`] if it returns a [`RoomEntry`], or another value in the entry that only makes the
+    /// section exist.
     mark: u32,
 }
 
 const LISTED: u32 = 0x4661_7253;
-const ERRAND: u32 = 0x4561_7253;
+const BACKGROUND: u32 = 0x4561_7253;
 const ROOM: u32 = 0x5261_7253;
 
 /// The maximum length of a table. No entry of any binary has this number.
@@ -134,8 +135,8 @@ impl Entries {
     ///
     /// # Errors
     /// [`Error::ForeignFunction`].
-    pub(crate) fn number_of_errand<E: Errand>(&self) -> Result<u16> {
-        self.number_at(entry_address!(ERRAND, E::run))
+    pub(crate) fn number_of_background<B: Background>(&self) -> Result<u16> {
+        self.number_at(entry_address!(BACKGROUND, B::run))
     }
 
     #[inline(always)]
@@ -151,7 +152,7 @@ pub(crate) struct FunctionTable {
     entries: Entries,
     trampolines: Box<[Option<Trampoline>]>,
     /// The background functions, by the number of their entry.
-    errands: HashMap<u16, fn(&Caller, &[u8])>,
+    background: HashMap<u16, fn(&Caller, &[u8])>,
     rooms: Box<[RoomEntry]>,
     image: Image,
 }
@@ -175,9 +176,9 @@ impl FunctionTable {
         }
         let address = |index: usize| start + index * size_of::<Entry>();
         let trampolines = (0..count).map(|index| listed(address(index))).collect();
-        let errands = (0..count).filter_map(|index| Some((index as u16, errand(address(index))?))).collect();
+        let background = (0..count).filter_map(|index| Some((index as u16, background(address(index))?))).collect();
         let rooms = (0..count).filter_map(|index| room(address(index))).map(|room| room()).collect();
-        Ok(Self { entries: Entries { start, count }, trampolines, errands, rooms, image })
+        Ok(Self { entries: Entries { start, count }, trampolines, background, rooms, image })
     }
 
     /// The place of the entries.
@@ -199,8 +200,8 @@ impl FunctionTable {
     }
 
     /// Returns the background function of this number.
-    pub(crate) fn errand(&self, number: u16) -> Option<fn(&Caller, &[u8])> {
-        self.errands.get(&number).copied()
+    pub(crate) fn background(&self, number: u16) -> Option<fn(&Caller, &[u8])> {
+        self.background.get(&number).copied()
     }
 
     /// Returns the name of a function pointer: its offset in the program's text.
@@ -278,11 +279,11 @@ fn listed(address: usize) -> Option<Trampoline> {
     Some(unsafe { std::mem::transmute::<*const (), Trampoline>(trampoline) })
 }
 
-fn errand(address: usize) -> Option<fn(&Caller, &[u8])> {
-    let errand = marked(address, ERRAND)?;
-    // SAFETY: an entry with this mark was emitted by `entry_address` in `number_of_errand`, whose
-    // `sym` operand is a function of this very type.
-    Some(unsafe { std::mem::transmute::<*const (), fn(&Caller, &[u8])>(errand) })
+fn background(address: usize) -> Option<fn(&Caller, &[u8])> {
+    let function = marked(address, BACKGROUND)?;
+    // SAFETY: an entry with this mark was emitted by `entry_address` in `number_of_background`,
+    // whose `sym` operand is a function of this very type.
+    Some(unsafe { std::mem::transmute::<*const (), fn(&Caller, &[u8])>(function) })
 }
 
 fn room(address: usize) -> Option<fn() -> RoomEntry> {

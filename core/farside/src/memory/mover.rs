@@ -5,20 +5,24 @@
 //! transfers wait for its regions. So a slow peer delays only its own transfers. The continuation
 //! of a transfer runs on one of these threads and must not wait either. A call that waited for its
 //! bytes returns to its worker as a notice.
+//!
+//! All of these are threads of one [`ThreadPool`]. The transfer thread is work of it that ends with
+//! the process, because it also polls the transport.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use farside_fabric::ProcessId;
+use farside_fabric::clock::Clock;
+use farside_fabric::threads::{PoolOptions, ThreadPool, Work};
 use farside_fabric::transport::{Completion, Operation, Outcome};
 
 use crate::error::{Error, Result};
 use crate::memory::Extent;
 use crate::memory::ProcessMemory;
-use crate::runtime::aside::Aside;
 use crate::runtime::process::{Process, lock};
 
 /// The longest wait for one transfer before all are checked.
@@ -55,8 +59,10 @@ struct Underway {
     deadline: Instant,
 }
 
+/// The number under which the pool knows the transfer thread. Other numbers are those of processes.
+const TRANSFERS: u64 = u64::MAX;
+
 /// The state of the transfer thread.
-#[derive(Default)]
 pub(crate) struct Mover {
     queue: Mutex<VecDeque<Transfer>>,
     /// Incremented when there is a new transfer, or to stop the thread, which sleeps on it.
@@ -64,11 +70,10 @@ pub(crate) struct Mover {
     /// The number of transfers whose continuation has not returned.
     unfinished: AtomicUsize,
     stop: AtomicBool,
-    thread: Mutex<Option<Aside>>,
-    /// The transfers of each attaching thread, by the owner of their regions.
-    attaching: Mutex<HashMap<ProcessId, VecDeque<Transfer>>>,
-    /// The attaching threads, perhaps with some that have ended.
-    attaching_threads: Mutex<Vec<Aside>>,
+    /// True while there is a transfer thread.
+    is_started: Mutex<bool>,
+    /// The transfer thread, and one thread for each owner of regions that are being attached.
+    threads: ThreadPool,
 }
 
 impl fmt::Debug for Mover {
@@ -78,10 +83,32 @@ impl fmt::Debug for Mover {
 }
 
 impl Mover {
+    pub(super) fn new(clock: Clock) -> Self {
+        let options = PoolOptions { running_max: 1, ..PoolOptions::new("farside mover", usize::MAX) };
+        Self {
+            queue: Mutex::default(),
+            news: AtomicU32::new(0),
+            unfinished: AtomicUsize::new(0),
+            stop: AtomicBool::new(false),
+            is_started: Mutex::new(false),
+            threads: ThreadPool::new(clock, options),
+        }
+    }
+
     pub(crate) fn is_idle(&self) -> bool {
         // SYNC: acquire, for the release in `finish`: a thread that finds no transfer unfinished
         // sees the notice of the last one.
         self.unfinished.load(Ordering::Acquire) == 0
+    }
+
+    /// Has a thread run work of the transfer thread or of an owner of regions.
+    fn run(&self, source: u64, work: Work) -> Result<()> {
+        let cause = match self.threads.add(source, work) {
+            Ok(true) => return Ok(()),
+            Ok(false) => std::io::Error::other("the process ends"),
+            Err(cause) => cause,
+        };
+        Err(Error::System { doing: "starting a thread that moves bytes", cause })
     }
 
     fn ring(&self, process: &Process) {
@@ -93,11 +120,12 @@ impl Mover {
     pub(super) fn stop(&self, process: &Process) {
         self.stop.store(true, Ordering::Release);
         self.ring(process);
-        let thread = lock(&self.thread).take();
-        // The transfer thread starts the others.
-        thread.into_iter().for_each(Aside::join);
-        let others = std::mem::take(&mut *lock(&self.attaching_threads));
-        others.into_iter().for_each(Aside::join);
+        self.threads.close();
+        if let Err(panic) = self.threads.join() {
+            std::panic::resume_unwind(panic);
+        }
+        // A later transfer ends with an error.
+        *lock(&self.is_started) = false;
     }
 
     fn finish(&self, process: &Process) {
@@ -136,56 +164,42 @@ fn have_moved(process: &Arc<Process>, memory: Extent, wanted: Wanted, then: Then
 }
 
 fn ensure_mover(process: &Arc<Process>) -> Result<()> {
-    let mut thread = lock(&ProcessMemory::of(process).mover().thread);
-    if thread.is_some() {
-        return Ok(());
+    let mover = ProcessMemory::of(process).mover();
+    let mut is_started = lock(&mover.is_started);
+    if !*is_started {
+        let process = process.clone();
+        mover.run(TRANSFERS, Box::new(move || move_until_stopped(&process)))?;
+        *is_started = true;
     }
-    *thread = Some(Aside::start(process, "farside mover", move_until_stopped)?);
     Ok(())
 }
 
-/// Hands a transfer over to the attaching thread of its region's owner.
-fn attach_aside(process: &Arc<Process>, transfer: Transfer) {
-    let mover = ProcessMemory::of(process).mover();
+/// Has the thread of its region's owner attach the region of a transfer.
+fn attach_elsewhere(process: &Arc<Process>, transfer: Transfer) {
     let owner = transfer.memory.process();
-    let mut attaching = lock(&mover.attaching);
-    if let Some(waiting) = attaching.get_mut(&owner) {
-        return waiting.push_back(transfer);
-    }
-    let started = Aside::start(process, "farside attaching", move |process| attach_all_of(process, owner));
-    match started {
-        Ok(thread) => {
-            attaching.insert(owner, VecDeque::from([transfer]));
-            let mut threads = lock(&mover.attaching_threads);
-            threads.retain(|thread| !thread.has_ended());
-            threads.push(thread);
+    let unattached = Arc::new(Mutex::new(Some(transfer)));
+    let (here, given) = (process.clone(), unattached.clone());
+    let attach = move || {
+        if let Some(transfer) = lock(&given).take() {
+            attach(&here, transfer);
         }
-        Err(error) => {
-            drop(attaching);
-            end(process, transfer.then, Err(error));
-        }
+    };
+    if let Err(error) = ProcessMemory::of(process).mover().run(owner.number().into(), Box::new(attach))
+        && let Some(transfer) = lock(&unattached).take()
+    {
+        end(process, transfer.then, Err(error));
     }
 }
 
-/// Attaches the regions of transfers, and hands these back to the transfer thread.
-fn attach_all_of(process: &Arc<Process>, owner: ProcessId) {
+/// Attaches the region of a transfer, and returns this to the transfer thread.
+fn attach(process: &Arc<Process>, transfer: Transfer) {
     let mover = ProcessMemory::of(process).mover();
-    let next = || {
-        let mut attaching = lock(&mover.attaching);
-        let next = attaching.get_mut(&owner)?.pop_front();
-        if next.is_none() {
-            attaching.remove(&owner);
+    match transfer.memory.region_until(process, transfer.deadline) {
+        Ok(_) => {
+            lock(&mover.queue).push_back(transfer);
+            mover.ring(process);
         }
-        next
-    };
-    while let Some(transfer) = next() {
-        match transfer.memory.region_until(process, transfer.deadline) {
-            Ok(_) => {
-                lock(&mover.queue).push_back(transfer);
-                mover.ring(process);
-            }
-            Err(error) => end(process, transfer.then, Err(error)),
-        }
+        Err(error) => end(process, transfer.then, Err(error)),
     }
 }
 
@@ -243,7 +257,7 @@ fn start(process: &Arc<Process>, transfer: Transfer) -> Started {
         return Started::Ended;
     }
     let Some(region) = process.transport().attached(transfer.memory.key) else {
-        attach_aside(process, transfer);
+        attach_elsewhere(process, transfer);
         return Started::Ended;
     };
     let Transfer { memory, wanted, then, deadline } = transfer;

@@ -98,7 +98,7 @@ impl ProcessMemory {
             released: Mutex::default(),
             nodes: OnceLock::new(),
             by_node,
-            mover: Mover::default(),
+            mover: Mover::new(transport.clock()),
         }
     }
 

@@ -6,6 +6,10 @@
 //! pool's queue. A *member* takes the record from the queue and runs it with the same trampoline.
 //! So a pool accepts every form of call. Members run no handlers, so the functions may wait.
 //!
+//! Members are workers: they sleep on their doorbells, make progress, continue calls, and count for
+//! quiescence. So they are not threads of a [`ThreadPool`](farside_fabric::threads::ThreadPool),
+//! which do nothing but their work.
+//!
 //! The threads of a process are numbered in this order: its workers, the receiver, the members.
 
 use std::collections::VecDeque;
@@ -88,9 +92,7 @@ impl HandedOver {
 pub(crate) struct Pool {
     members: Range<usize>,
     cap_bytes: usize,
-    queue: Mutex<VecDeque<HandedOver>>,
-    /// The number of bytes in the queue. Changed only under the queue's lock.
-    queued_bytes: AtomicUsize,
+    queue: Mutex<Queue>,
     /// The number of records handed over so far. Written by the receiver.
     handed_over: AtomicU64,
     /// The same, by the process that sent them.
@@ -98,8 +100,17 @@ pub(crate) struct Pool {
     /// The number of those that have run. Written by members, when they find no more records.
     finished: AtomicU64,
     of_members: Box<[OfMember]>,
-    /// A counter of records taken. The receiver sleeps on it while the queue is full.
-    room: AtomicU32,
+    /// Changed when a record was taken and the receiver waits. The receiver sleeps on it while the
+    /// queue is full.
+    taken: AtomicU32,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    records: VecDeque<HandedOver>,
+    bytes: usize,
+    /// True if the receiver waits until a record is taken.
+    is_awaited: bool,
 }
 
 /// Counts that a member publishes before it reports records as run, and after continuations have
@@ -123,12 +134,11 @@ impl Pool {
             members: receiver + 1..receiver + 1 + settings.pool_threads as usize,
             cap_bytes: settings.queue_cap_bytes,
             queue: Mutex::default(),
-            queued_bytes: AtomicUsize::new(0),
             handed_over: AtomicU64::new(0),
             handed_over_by: counters(settings.processes),
             finished: AtomicU64::new(0),
             of_members: (0..settings.pool_threads).map(|_| of_member()).collect(),
-            room: AtomicU32::new(0),
+            taken: AtomicU32::new(0),
         }
     }
 
@@ -172,24 +182,23 @@ impl Pool {
     /// records then stay in their rings until those are full as well.
     pub(crate) fn hand_over(&self, receiver: &Worker, record: HandedOver) {
         let process = receiver.process_handle();
-        loop {
-            let seen = self.room.load(Ordering::Acquire);
-            let queued = self.queued_bytes.load(Ordering::Relaxed);
-            // A record longer than the cap enters only an empty queue. After the end of the job
-            // members take no more records, so the receiver stops waiting.
-            if queued == 0 || queued + record.bytes() <= self.cap_bytes || process.orders.check_ended().is_err() {
-                break;
-            }
-            process.clock().sleep(&self.room, seen, NAP);
+        let mut queue = lock(&self.queue);
+        // A record longer than the cap enters only an empty queue. After the end of the job members
+        // take no more records, so the receiver stops waiting.
+        while queue.bytes > 0 && queue.bytes + record.bytes() > self.cap_bytes && process.orders.check_ended().is_ok() {
+            queue.is_awaited = true;
+            let seen = self.taken.load(Ordering::Relaxed);
+            drop(queue);
+            process.clock().sleep(&self.taken, seen, NAP);
+            queue = lock(&self.queue);
         }
         self.handed_over.fetch_add(1, Ordering::Relaxed);
         if let Some((from, _)) = process.job.process_of_source(record.source) {
             // SYNC: release, pairs with the acquire in `idle_counts`: after the total count.
             self.handed_over_by[from.index()].fetch_add(1, Ordering::Release);
         }
-        let mut queue = lock(&self.queue);
-        self.queued_bytes.fetch_add(record.bytes(), Ordering::Relaxed);
-        queue.push_back(record);
+        queue.bytes += record.bytes();
+        queue.records.push_back(record);
         drop(queue);
         self.wake_one(process, None);
     }
@@ -208,12 +217,17 @@ impl Pool {
 
     fn take(&self, process: &Process, local: usize) -> Option<HandedOver> {
         let mut queue = lock(&self.queue);
-        let record = queue.pop_front()?;
-        self.queued_bytes.fetch_sub(record.bytes(), Ordering::Relaxed);
-        let more = !queue.is_empty();
-        drop(queue);
-        self.room.fetch_add(1, Ordering::Release);
-        process.clock().wake(&self.room);
+        let record = queue.records.pop_front()?;
+        queue.bytes -= record.bytes();
+        let more = !queue.records.is_empty();
+        if std::mem::take(&mut queue.is_awaited) {
+            // Changed under the lock: the receiver reads it there before it sleeps.
+            self.taken.fetch_add(1, Ordering::Relaxed);
+            drop(queue);
+            process.clock().wake(&self.taken);
+        } else {
+            drop(queue);
+        }
         if more {
             // The same member may have been woken for this record and for the next one.
             self.wake_one(process, Some(local));

@@ -13,7 +13,7 @@ const ROOMS: &str = "
         topology < pmix process < shm
     farside-macros: options < element wire < service test_attribute
     farside-wire: error < portable reader schema < encode < beside boxed compound plain < check < wire
-    farside-fabric: sync < ids < clock < wait < ring < bell < operation < region < transport < queue < memory \
+    farside-fabric: sync < ids < clock < threads wait < ring < bell < operation < region < transport < queue < memory \
         < emulated < shm < ofi < sim < route
     farside-transmit: looks posted sync < open signals < queue < transmitter < circular < linear
     farside-launch: error < control nic ring_options layout < settings < coordinator host kill_point log \

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use farside::{Caller, Errand, ProcessId};
+use farside::{Background, Caller, ProcessId};
 use farside_rpc::{Server, Wire, wire};
 
 use super::activity::Lookout;
@@ -126,10 +126,10 @@ struct Told {
 /// Has a process open a door. Returns whether it could be asked.
 fn ask(caller: &Caller, process: u32, network: Option<&Listen>) -> bool {
     let ask = Ask { back_to: caller.process().number(), network: network.cloned() };
-    caller.run_beside::<Ask>(ProcessId::new(process), &wire::encode(&ask, Vec::new())).is_ok()
+    caller.run_in_background::<Ask>(ProcessId::new(process), &wire::encode(&ask, Vec::new())).is_ok()
 }
 
-impl Errand for Ask {
+impl Background for Ask {
     /// Opens the door that another process asks for, and answers.
     fn run(here: &Caller, bytes: &[u8]) {
         let Ok(Self { back_to, network: listen }) = decode(bytes) else { return };
@@ -137,11 +137,11 @@ impl Errand for Ask {
         let answer = opened.and_then(|network| listen.map(|listen| network.open(listen)).transpose());
         let told = Told { process: here.process().number(), answer: answer.map_err(|error| error.to_string()) };
         // An error is the end of the job.
-        let _ = here.run_beside::<Told>(ProcessId::new(back_to), &wire::encode(&told, Vec::new()));
+        let _ = here.run_in_background::<Told>(ProcessId::new(back_to), &wire::encode(&told, Vec::new()));
     }
 }
 
-impl Errand for Told {
+impl Background for Told {
     fn run(here: &Caller, bytes: &[u8]) {
         if let (Ok(told), Some(network)) = (decode::<Told>(bytes), here.process_state::<Doorway>().network()) {
             network.note(told.process, told.answer);

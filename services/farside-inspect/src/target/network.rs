@@ -6,7 +6,7 @@
 //! open these at any free port. So no process listens on the network that no one has asked for.
 //!
 //! A process that is asked opens its door on a thread of its own, because workers may compute for
-//! long, and answers in the same way ([`Caller::run_beside`]). See [`Doorway`](super::door).
+//! long, and answers in the same way ([`Caller::run_in_background`]). See [`Doorway`](super::door).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};

@@ -268,7 +268,8 @@ impl Session {
                 outcome => drop(session.end_call(&link, &incoming, outcome)),
             }
         };
-        self.shared.queue.add(self.number, Box::new(work));
+        // A server that has ended runs nothing, and its connections are cut.
+        let _ = self.shared.queue.add(self.number, Box::new(work));
         Ok(())
     }
 

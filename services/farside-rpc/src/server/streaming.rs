@@ -73,7 +73,7 @@ impl Streaming {
             let mut out = lock(&self.out);
             if out.credit == 0 {
                 // It still counts as unfinished work.
-                self.session.shared.queue.hold();
+                self.session.shared.queue.count_one();
                 out.is_parked = true;
                 drop((out, items));
                 // What ends it may have come before it was parked.
@@ -112,7 +112,8 @@ impl Streaming {
             }
         };
         let Session { shared, number, .. } = &*self.session;
-        shared.queue.add(*number, Box::new(work));
+        // A server that has ended runs nothing.
+        let _ = shared.queue.add(*number, Box::new(work));
         if shared.options.pool == 0 {
             shared.waker.wake();
         }
@@ -171,7 +172,7 @@ impl Streaming {
     pub(super) fn unpark(self: &Arc<Self>) {
         if std::mem::take(&mut lock(&self.out).is_parked) {
             self.queue();
-            self.session.shared.queue.release();
+            self.session.shared.queue.end_one();
         }
     }
 

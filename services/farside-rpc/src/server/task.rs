@@ -33,7 +33,7 @@ impl Task {
     /// Runs a handler until it waits.
     pub(super) fn start(session: Arc<Session>, link: Arc<Link>, incoming: Incoming, future: Later) {
         // A shutdown waits for the call.
-        session.shared.queue.hold();
+        session.shared.queue.count_one();
         let (future, state) = (Mutex::new(Some(future)), AtomicU8::new(IS_QUEUED));
         let task = Arc::new(Self { session, link, incoming, future, state });
         task.session.set_task(task.incoming.head, &task);
@@ -86,7 +86,8 @@ impl Task {
 
     fn queue(self: Arc<Self>) {
         let Session { shared, number, .. } = &*self.session.clone();
-        shared.queue.add(*number, Box::new(move || self.poll()));
+        // A server that has ended runs nothing.
+        let _ = shared.queue.add(*number, Box::new(move || self.poll()));
         if shared.options.pool == 0 {
             shared.waker.wake();
         }
@@ -96,7 +97,7 @@ impl Task {
         self.session.shared.deadlines.remove(self.session.key(&self.incoming));
         // All users of the link learn of its end.
         let _ = self.session.end_call(&self.link, &self.incoming, outcome);
-        self.session.shared.queue.release();
+        self.session.shared.queue.end_one();
     }
 }
 

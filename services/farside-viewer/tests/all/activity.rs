@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use farside::{Caller, Errand, MakeArrays, ProcessId, Signal, Worker, WorkerId};
+use farside::{Background, Caller, MakeArrays, ProcessId, Signal, Worker, WorkerId};
 use farside_inspect::Expose;
 use farside_kit::prelude::*;
 use farside_testbed::{wait_for, wait_until};
@@ -111,7 +111,7 @@ fn a_process_that_computes_and_shows_nothing_is_seen() {
 /// A function that runs outside of the workers until the test opens the gate.
 struct Nap;
 
-impl Errand for Nap {
+impl Background for Nap {
     fn run(_: &Caller, _: &[u8]) {
         pass_gate();
     }
@@ -120,7 +120,7 @@ impl Errand for Nap {
 /// Has process 1 run as many functions outside of its worker as it may.
 pub(crate) fn occupy(me: &Worker) -> farside::Result<()> {
     if !me.is_first() {
-        (0..16).try_for_each(|_| me.caller().run_beside::<Nap>(me.process(), &[]))?;
+        (0..16).try_for_each(|_| me.caller().run_in_background::<Nap>(me.process(), &[]))?;
     }
     me.barrier()
 }
