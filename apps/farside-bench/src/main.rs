@@ -64,7 +64,7 @@ use self::table::Table;
 /// The first argument of a process that takes part in a measurement.
 const CHILD_COMMAND: &str = "bench-child";
 
-/// Measure, beside the limits of this machine in the same run
+/// Measure, and compare with the limits of this machine in the same run
 ///
 /// Without names all benches run. Each value is a median of several runs; the ratio is the value
 /// divided by the limit. Nothing else should run at the same time.

@@ -35,7 +35,7 @@ struct Cli {
 enum Command {
     Run(run::Arguments),
     Hex(hex::Arguments),
-    /// Measure, beside the limits of this machine in the same run
+    /// Measure, and compare with the limits of this machine in the same run
     Bench(plugin::Arguments),
     Info(info::Arguments),
     /// Look at a server of remote procedures, and call it

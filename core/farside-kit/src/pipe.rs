@@ -88,7 +88,7 @@ mod waking;
 mod words;
 mod writer;
 
-use farside::kit::{ProcessParts as _, Sealed, WorkerParts as _};
+use farside::kit::{Sealed, WorkerParts as _};
 use farside::wire::check::MessageKind;
 use farside::{Error, Wire, Worker};
 use farside_fabric::WorkerId;
@@ -226,8 +226,8 @@ impl<'w> Pipe<'w> {
     /// Checks that values of `T` can travel, and sets them as the content of the messages.
     fn of<T: Wire>(mut self) -> Result<Self> {
         let process = self.me.process_handle();
-        let (peer, _) = process.place_of(self.peer).ok_or_else(|| self.me.unknown(self.peer))?;
-        if !process.is_alike(peer) {
+        let (peer, _) = process.job.place_of(self.peer).ok_or_else(|| self.me.unknown(self.peer))?;
+        if !process.job.is_alike(peer) {
             return Err(Error::DifferentBinaries { a: process.id(), b: peer }.into());
         }
         (self.shape.content, self.type_name) = (farside::wire::type_hash::<T>(), std::any::type_name::<T>());

@@ -18,15 +18,16 @@ use std::os::fd::RawFd;
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use farside_fabric::{ProcessId, Transport, ofi};
+use farside_fabric::{ProcessId, ofi};
 use farside_sys::net::MessageSocket;
 use farside_sys::process::{set_default_environment, take_inherited};
 
 use crate::control::{Control, SocketControl, ToCoordinator};
 use crate::error::{LaunchError as Error, Result};
 use crate::kill_point::KillPlan;
+use crate::member::{Member, TransportChoice};
 use crate::rendezvous::{Hosting, PlaceSource};
-use crate::settings::{self, Choices, Lookup, Settings, own_environment, variable};
+use crate::settings::{self, Choices, Lookup, own_environment, variable};
 
 const PROCESS: &str = "FARSIDE_PROCESS";
 const CONTROL: &str = "FARSIDE_CONTROL";
@@ -48,32 +49,6 @@ enum TakenRole {
     Joined { first: String, control: Arc<dyn Control>, is_host: bool },
     /// The process was started for a job and could not join it. It must not launch jobs instead.
     Failed { why: String },
-}
-
-/// A process of a job, before it runs anything.
-#[derive(Debug)]
-pub struct Member {
-    /// The number of the process.
-    pub process: ProcessId,
-    /// The settings of the job.
-    pub settings: Settings,
-    /// The link to the coordinator.
-    pub control: Arc<dyn Control>,
-    /// The source of its transport.
-    pub transport: TransportChoice,
-    /// The point at which a test kills the process, if it does.
-    pub kill_plan: Option<KillPlan>,
-    /// A number that makes this process one of another binary unless it is 0. For simulations.
-    pub build: u64,
-}
-
-/// The source of a process's transport.
-#[derive(Clone, Debug)]
-pub enum TransportChoice {
-    /// The process opens it once it knows the addresses of its peers and the job's secret.
-    ByRoute,
-    /// The transport exists already.
-    Ready(Arc<dyn Transport>),
 }
 
 /// The method by which the processes of a job are started.

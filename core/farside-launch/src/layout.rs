@@ -19,8 +19,6 @@
 use farside_fabric::bell::{Doorbell, Watchers};
 use farside_fabric::{ProcessId, WorkerId};
 
-use crate::settings::Settings;
-
 /// Number of slots of a process that have global addresses. A region takes at least one.
 pub const SEGMENT_COUNT: u32 = farside_fabric::transport::SLOT_COUNT;
 /// Number of calls of one worker whose results are stored one-sidedly. The results of further calls
@@ -59,14 +57,6 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The shape of a job with these settings.
-    #[inline]
-    pub fn new(settings: &Settings) -> Self {
-        // `Settings` were refused if the number did not fit into 32 bits.
-        let without_body = settings.threads_without_body() as u32;
-        Self { processes: settings.processes, threads: settings.threads, without_body }
-    }
-
     /// Number of workers of the job.
     #[inline]
     pub fn workers(self) -> u32 {
@@ -152,12 +142,6 @@ pub struct HomeLayout {
 }
 
 impl HomeLayout {
-    /// The layout of a job with these settings.
-    #[inline]
-    pub fn of(settings: &Settings) -> Self {
-        Self::new(Shape::new(settings), settings.starter_bytes as usize)
-    }
-
     /// The layout of a job of this shape with `starter_bytes` of user memory.
     #[inline]
     pub fn new(shape: Shape, starter_bytes: usize) -> Self {

@@ -9,6 +9,7 @@ pub mod kill_point;
 pub mod layout;
 #[cfg(feature = "log")]
 pub mod log;
+pub mod member;
 pub mod nic;
 pub mod rendezvous;
 pub mod ring_options;

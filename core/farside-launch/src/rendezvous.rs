@@ -40,10 +40,10 @@ use self::groups::{Groups, Joint};
 pub use self::host::Hosting;
 use self::host::{Door, Guests, Strangers};
 use self::join::Joining;
-use crate::child::{Member, TransportChoice};
 use crate::control::Control;
 use crate::error::{RendezvousError, Result};
 use crate::kill_point::KillPlan;
+use crate::member::{Member, TransportChoice};
 use crate::settings::{Choices, Lookup, Settings, variable};
 
 /// The variable that selects the launchers to recognise.

@@ -15,7 +15,7 @@ use farside_sys::topology::Bind;
 
 use crate::control::FABRIC_BYTES_MAX;
 use crate::error::{LaunchError as Error, Result};
-use crate::layout::HomeLayout;
+use crate::layout::{HomeLayout, Shape};
 use crate::nic::Nics;
 use crate::ring_options::RingOptions;
 
@@ -330,6 +330,20 @@ impl Settings {
         if self.pool_threads == 0 { 0 } else { u64::from(self.pool_threads) + 1 }
     }
 
+    /// The shape of a job with these settings.
+    #[inline]
+    pub fn shape(&self) -> Shape {
+        // The settings were refused if the number did not fit into 32 bits.
+        let without_body = self.threads_without_body() as u32;
+        Shape { processes: self.processes, threads: self.threads, without_body }
+    }
+
+    /// The layout of the starter memories of a job with these settings.
+    #[inline]
+    pub fn layout(&self) -> HomeLayout {
+        HomeLayout::new(self.shape(), self.starter_bytes as usize)
+    }
+
     /// Refuses shapes that no job can have.
     fn check_shape(&self) -> Result<()> {
         if self.processes == 0 {
@@ -376,7 +390,7 @@ impl Settings {
         }
         // For each process a control socket and a handle for its end.
         self.check_open_files("the launcher", processes * 2, limits)?;
-        let process_bytes = PROCESS_BYTES_MIN + HomeLayout::of(self).bytes() as u64;
+        let process_bytes = PROCESS_BYTES_MIN + self.layout().bytes() as u64;
         let bytes = processes.saturating_mul(process_bytes);
         if bytes > limits.memory_bytes {
             return Err(self.refused(format!(
@@ -495,7 +509,7 @@ mod tests {
         files(216).unwrap();
         assert!(why(files(215)).contains("`ulimit -n`"));
 
-        let needed = 100 * (PROCESS_BYTES_MIN + HomeLayout::of(&settings).bytes() as u64);
+        let needed = 100 * (PROCESS_BYTES_MIN + settings.layout().bytes() as u64);
         let memory = |memory_bytes| settings.check_limits(&Limits { memory_bytes, ..plenty });
         memory(needed).unwrap();
         assert!(why(memory(needed - 1)).contains("start fewer"));

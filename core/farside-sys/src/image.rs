@@ -31,6 +31,7 @@ mod starts;
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 pub use hash::hash_bytes;
 
@@ -52,7 +53,7 @@ use starts::FunctionStarts;
 /// assert_eq!(image.function_at(offset), Some(address));
 /// # Ok::<(), farside_sys::image::ImageError>(())
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Image {
     /// Addresses from the start of the first executable segment to the end of the last.
     text: Range<usize>,
@@ -112,18 +113,28 @@ pub enum ImageError {
 }
 
 impl Image {
-    /// Reads the facts about the running program.
+    /// The facts about the running program.
     ///
-    /// *Cost*: reads the table of functions, 8 bytes each, and writes a bitmap of one bit for each
-    /// byte of text. The bitmap takes an eighth of the text's size, but pages without a function
-    /// are never touched. Without a build id the call also reads the whole text, at several
-    /// gigabytes a second plus page faults. Keep the value.
+    /// *Cost*: the first call reads the table of functions, 8 bytes each, and writes a bitmap of
+    /// one bit for each byte of text. The bitmap takes an eighth of the text's size, but pages
+    /// without a function are never touched. Without a build id this call also reads the whole
+    /// text, at several gigabytes a second plus page faults. Later calls take a lock and copy some
+    /// words. The bitmap stays until the program ends, and all values share it.
     ///
     /// # Errors
     ///
     /// [`ImageError`] if the loader does not show the executable, or if it has no text, too large a
     /// text, or nothing that identifies it.
     pub fn of_this_program() -> Result<Image, ImageError> {
+        static KEPT: Mutex<Option<Image>> = Mutex::new(None);
+        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.is_none() {
+            *kept = Some(Image::read()?);
+        }
+        Ok(kept.clone().expect("was read just now"))
+    }
+
+    fn read() -> Result<Image, ImageError> {
         let segments = Segments::of_this_program().ok_or(ImageError::NoProgramHeaders)?;
         let executable = segments.executable();
         let first = executable.iter().map(|range| range.start).min().ok_or(ImageError::NoText)?;
@@ -225,5 +236,15 @@ mod tests {
             let in_code = offset < 100 || (200..300).contains(&offset);
             assert_eq!(image.function_at(offset), in_code.then_some(1000 + offset as usize), "{offset}");
         }
+    }
+
+    /// A thousand simulated processes of one program have one bitmap.
+    #[test]
+    fn images_of_one_program_share_their_starts() {
+        let [one, two] = [(); 2].map(|()| Image::of_this_program().expect("this program has an image"));
+        let [FunctionStarts::Known(one), FunctionStarts::Known(two)] = [one.starts, two.starts] else {
+            panic!("the linker wrote a table of functions")
+        };
+        assert!(one.shares_memory_with(&two));
     }
 }

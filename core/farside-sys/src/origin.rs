@@ -4,8 +4,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
-
-use crate::shm::page_bytes;
+use rustix::param::page_size;
 
 /// The process in which a value was made.
 ///
@@ -67,7 +66,7 @@ fn ask(mut page: *mut AtomicU32) -> u32 {
             Ok(_) => page = new,
             Err(first) => {
                 // SAFETY: the page is new, and only this function knows it.
-                let _ = unsafe { rustix::mm::munmap(new.cast(), page_bytes()) };
+                let _ = unsafe { rustix::mm::munmap(new.cast(), page_size()) };
                 page = first;
             }
         }
@@ -79,7 +78,7 @@ fn ask(mut page: *mut AtomicU32) -> u32 {
 
 /// Maps a page that is empty in forked children. `None` if the system does not do that.
 fn map() -> Option<*mut AtomicU32> {
-    let (bytes, protection) = (page_bytes(), ProtFlags::READ | ProtFlags::WRITE);
+    let (bytes, protection) = (page_size(), ProtFlags::READ | ProtFlags::WRITE);
     // SAFETY: a new mapping at an address of the kernel's choice overlays nothing.
     let page = unsafe { rustix::mm::mmap_anonymous(null_mut(), bytes, protection, MapFlags::PRIVATE) }.ok()?;
     // SAFETY: the mapping is new, and only this function knows it; it stays as it is here.

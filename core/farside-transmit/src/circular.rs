@@ -8,8 +8,8 @@ use std::time::Instant;
 use farside_sys::racy;
 
 use farside_fabric::memory::{Chunk, ChunkSource, Growth};
-use farside_fabric::queue::Span;
-use farside_fabric::region::LocalRegion;
+use farside_fabric::queue::{Span, TransferKind};
+use farside_fabric::region::{LocalRegion, RemoteRegion};
 use farside_fabric::transport::FabricError;
 
 use super::transmitter::Transmitter;
@@ -380,6 +380,78 @@ impl Unit {
             Some((_, known)) => *known = tag.max(*known),
             None => tags.push((transmitter.clone(), tag)),
         }
+    }
+}
+
+impl Transmitter {
+    /// Writes bytes of a unit to the peer's region, and tags the unit: it is reused when the put is
+    /// over.
+    ///
+    /// # Errors
+    /// [`FabricError::OutOfRange`], [`FabricError::StaleKey`]; [`FabricError::Deadline`], and then
+    /// it was not posted, or not as a whole; the error of a failed queue.
+    ///
+    /// # Panics
+    /// If the region is not the peer's, or the range exceeds the unit.
+    #[inline]
+    #[track_caller]
+    pub fn put_unit(
+        &self,
+        unit: &Unit,
+        bytes: Range<usize>,
+        to: &RemoteRegion,
+        offset: u64,
+        deadline: Instant,
+    ) -> Result<(), FabricError> {
+        self.transfer_tagged(TransferKind::Put, unit, bytes, to, offset, deadline)
+    }
+
+    /// Reads the peer's region into bytes of a unit, and tags the unit. Otherwise like
+    /// [`put_unit`](Self::put_unit). The data is there when the unit [is over](Unit::is_over),
+    /// unless the transmitter [has failed](Self::has_failed).
+    ///
+    /// # Errors
+    /// [`FabricError::OutOfRange`], [`FabricError::StaleKey`]; [`FabricError::Deadline`], and then
+    /// it was not posted, or not as a whole; the error of a failed queue.
+    ///
+    /// # Panics
+    /// If the region is not the peer's, or the range exceeds the unit.
+    #[inline]
+    #[track_caller]
+    pub fn get_unit(
+        &self,
+        unit: &Unit,
+        bytes: Range<usize>,
+        from: &RemoteRegion,
+        offset: u64,
+        deadline: Instant,
+    ) -> Result<(), FabricError> {
+        self.transfer_tagged(TransferKind::Get, unit, bytes, from, offset, deadline)
+    }
+
+    #[inline]
+    #[track_caller]
+    fn transfer_tagged(
+        &self,
+        kind: TransferKind,
+        unit: &Unit,
+        bytes: Range<usize>,
+        remote: &RemoteRegion,
+        offset: u64,
+        deadline: Instant,
+    ) -> Result<(), FabricError> {
+        let local = unit.part(bytes);
+        let posted = self.transfer(kind, local, remote, offset, deadline);
+        match &posted {
+            Ok(0) => {}
+            Ok(tag) => unit.tag(self, *tag),
+            Err(_) if local.bytes() > self.bytes_max() => {
+                // Some of its pieces may be in flight.
+                unit.tag(self, self.tag_now());
+            }
+            Err(_) => {}
+        }
+        posted.map(drop)
     }
 }
 

@@ -1,10 +1,8 @@
 //! A queue shared by many threads, which signals as often as necessary.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::circular::Unit;
 use super::looks::Looks;
 use super::queue::{Queue, copy_mapped};
 use super::signals::{Signals, Step, Ticket};
@@ -102,79 +100,9 @@ impl Transmitter {
         self.transfer(TransferKind::Get, into, from, offset, deadline)
     }
 
-    /// Writes bytes of a unit to the peer's region, and tags the unit: it is reused when the put is
-    /// over.
-    ///
-    /// # Errors
-    /// [`FabricError::OutOfRange`], [`FabricError::StaleKey`]; [`FabricError::Deadline`], and then
-    /// it was not posted, or not as a whole; the error of a failed queue.
-    ///
-    /// # Panics
-    /// If the region is not the peer's, or the range exceeds the unit.
     #[inline]
     #[track_caller]
-    pub fn put_unit(
-        &self,
-        unit: &Unit,
-        bytes: Range<usize>,
-        to: &RemoteRegion,
-        offset: u64,
-        deadline: Instant,
-    ) -> Result<(), FabricError> {
-        self.transfer_tagged(TransferKind::Put, unit, bytes, to, offset, deadline)
-    }
-
-    /// Reads the peer's region into bytes of a unit, and tags the unit. Otherwise like
-    /// [`put_unit`](Self::put_unit). The data is there when the unit [is over](Unit::is_over),
-    /// unless the transmitter [has failed](Self::has_failed).
-    ///
-    /// # Errors
-    /// [`FabricError::OutOfRange`], [`FabricError::StaleKey`]; [`FabricError::Deadline`], and then
-    /// it was not posted, or not as a whole; the error of a failed queue.
-    ///
-    /// # Panics
-    /// If the region is not the peer's, or the range exceeds the unit.
-    #[inline]
-    #[track_caller]
-    pub fn get_unit(
-        &self,
-        unit: &Unit,
-        bytes: Range<usize>,
-        from: &RemoteRegion,
-        offset: u64,
-        deadline: Instant,
-    ) -> Result<(), FabricError> {
-        self.transfer_tagged(TransferKind::Get, unit, bytes, from, offset, deadline)
-    }
-
-    #[inline]
-    #[track_caller]
-    fn transfer_tagged(
-        &self,
-        kind: TransferKind,
-        unit: &Unit,
-        bytes: Range<usize>,
-        remote: &RemoteRegion,
-        offset: u64,
-        deadline: Instant,
-    ) -> Result<(), FabricError> {
-        let local = unit.part(bytes);
-        let posted = self.transfer(kind, local, remote, offset, deadline);
-        match &posted {
-            Ok(0) => {}
-            Ok(tag) => unit.tag(self, *tag),
-            Err(_) if local.bytes() > self.shared.queue.limits().bytes_max => {
-                // Some of its pieces may be in flight.
-                unit.tag(self, self.tag_now());
-            }
-            Err(_) => {}
-        }
-        posted.map(drop)
-    }
-
-    #[inline]
-    #[track_caller]
-    fn transfer(
+    pub(crate) fn transfer(
         &self,
         kind: TransferKind,
         local: Span<'_>,
@@ -275,6 +203,12 @@ impl Transmitter {
     /// in the ordinary way.
     pub fn has_failed(&self) -> bool {
         self.shared.queue.frontier().has_failed()
+    }
+
+    /// Number of bytes of one operation at most. A longer transfer takes several.
+    #[inline]
+    pub(crate) fn bytes_max(&self) -> usize {
+        self.shared.queue.limits().bytes_max
     }
 
     /// Returns whether the two are the same transmitter.

@@ -93,7 +93,7 @@ impl Room for CheckRoom {
 
     fn begin(&self, process: &Process) {
         if let Some(checks) = &self.checks {
-            process.set_observer(checks.clone());
+            process.accesses.observe(checks.clone());
         }
     }
 
@@ -148,7 +148,7 @@ impl Checks {
 
     /// Forgets the accesses of a lost process: no other process can learn what they were.
     pub(crate) fn lose(&self, process: &Process, lost: ProcessId) {
-        lock(&self.shadow).lose(|worker| process.is_worker_of(worker, lost));
+        lock(&self.shadow).lose(|worker| process.job.is_worker_of(worker, lost));
     }
 }
 
@@ -196,7 +196,7 @@ impl Observer for Checks {
     fn released(&self, process: &Process, memory: Extent, by: ProcessId, note: &[u8]) {
         // A note that is malformed, or names a worker of another process, names no releaser.
         let Some(record) = message::decode::<Record>(note).filter(Record::is_valid) else { return };
-        if process.is_worker_of(record.worker, by) && memory.bytes > 0 {
+        if process.job.is_worker_of(record.worker, by) && memory.bytes > 0 {
             let record = Record { memory, kind: AccessKind::Release, lifetime: Lifetime::Released, ..record };
             lock(&self.shadow).release(record);
         }

@@ -88,7 +88,7 @@ impl<T: Send + Sync + 'static> Dist<T> {
     /// [`Error::CollectiveOverrun`]. [`Error::TooLarge`] if there are 4,194,304 already.
     pub fn new(me: &Worker, init: impl FnOnce() -> T) -> Result<Self> {
         me.not_in_handler("making distributed state")?;
-        let shared = me.process_handle().shared();
+        let shared = &me.process_handle().shared;
         let name = shared.name(take_number(&me.shared_numbers)?);
         shared.set_once(name, || Arc::new(init()));
         me.meet::<T>(Kind::Dist)?;
@@ -103,7 +103,7 @@ impl<T: Send + Sync + 'static> Dist<T> {
     /// count as one job.
     #[track_caller]
     pub fn here(self, me: &Worker) -> &T {
-        let value = me.process_handle().shared().keep(self.name);
+        let value = me.process_handle().shared.keep(self.name);
         value
             .and_then(|value| value.downcast_ref())
             .expect("a handle is used in the job it was made in, until it is freed")
@@ -112,7 +112,7 @@ impl<T: Send + Sync + 'static> Dist<T> {
     /// Returns the value of this process, or `None` where [`here`](Self::here) panics. It lives
     /// until the last holder drops it, or [`free`](Self::free) if that is later.
     pub fn hold(self, me: &Worker) -> Option<Arc<T>> {
-        me.process_handle().shared().get(self.name)?.downcast().ok()
+        me.process_handle().shared.get(self.name)?.downcast().ok()
     }
 
     /// Waits until all calls have run, as [`Worker::quiesce`] does, and drops the values, which
@@ -132,7 +132,7 @@ impl<T: Send + Sync + 'static> Dist<T> {
     #[track_caller]
     pub fn free(self, me: &Worker) -> Result<()> {
         self.hold(me).expect("a handle is freed once, in the job it was made in");
-        let shared = me.process_handle().shared();
+        let shared = &me.process_handle().shared;
         // If quiescence failed, others of this process may not be here yet, and use the value.
         free(me, &me.shared_numbers, shared.number(self.name), |has_quiesced| has_quiesced && shared.remove(self.name))
     }
@@ -286,7 +286,7 @@ impl Drop for Borrow<'_> {
 impl<T: 'static> Dist<T> {
     /// Returns whether there is a value of this type here.
     fn is_here(self, me: &Worker) -> bool {
-        me.process_handle().shared().look(self.name, |value| value.is::<T>()) == Some(true)
+        me.process_handle().shared.look(self.name, |value| value.is::<T>()) == Some(true)
     }
 }
 

@@ -88,7 +88,7 @@ impl Room for Extensions {
     fn take(&self, process: &Arc<Process>, from: ProcessId, message: ErrandMessage) {
         let ErrandMessage { errand, bytes } = message;
         // In another binary, the number is that of another function.
-        if let Some(errand) = process.table().errand(errand).filter(|_| process.is_alike(from)) {
+        if let Some(errand) = process.calls.table.errand(errand).filter(|_| process.job.is_alike(from)) {
             // Without a thread, it is as if the message was lost: its sender asks again.
             let _ = self.begin_errand(process, errand, bytes);
         }
@@ -197,7 +197,7 @@ impl Caller {
         if process == own.id() {
             return own.room::<Extensions>().begin_errand(own, E::run, bytes.to_vec());
         }
-        let errand = own.table().entries().number_of_errand::<E>()?;
+        let errand = own.calls.table.entries().number_of_errand::<E>()?;
         own.send::<Extensions>(process, &ErrandMessage { errand, bytes: bytes.to_vec() })
     }
 }

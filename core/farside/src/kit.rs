@@ -2,8 +2,7 @@
 //!
 //! A *room* is a part of a job with state in each process and messages of its own: see [`Room`].
 //! It registers itself, in that code of the program reaches its state, and its tag must be unlike
-//! those of all other rooms. The methods of a worker and a process that are not for programs are in
-//! two traits, which only forward.
+//! those of all other rooms. The methods of a worker that are not for programs are in two traits.
 //!
 //! Whoever writes into a piece of memory upholds this:
 //!
@@ -15,14 +14,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use farside_fabric::clock::Clock;
 use farside_fabric::transport::{AtomicChange, Operation};
-use farside_fabric::wait::WaitPolicy;
-use farside_fabric::{FabricError, ProcessId, RemoteKey, RemoteRegion, Transport, WorkerId};
-use farside_launch::kill_point::KillPoint;
-use farside_launch::layout::Shape;
-use farside_launch::settings::Settings;
-use farside_sys::shm::SharedMemory;
+use farside_fabric::{FabricError, ProcessId, RemoteKey, RemoteRegion, WorkerId};
 
 use crate::Wire;
 use crate::dist::PerWorker;
@@ -30,7 +23,8 @@ use crate::error::{Error, Result};
 pub use crate::global::space::{Reach, check_alignment};
 pub use crate::invoke::inbox::this_thread_handles;
 use crate::invoke::pending::Pending;
-use crate::memory::mover::Then;
+pub use crate::invoke::ring::pieces::{allocate_piece, free_piece, mapped_piece};
+pub use crate::memory::mover::start_transfer;
 use crate::memory::{GlobalAddress, MemoryError, RemoteMemory};
 pub use crate::runtime::activity::recorder::Wait;
 use crate::runtime::collective::Kind;
@@ -46,16 +40,25 @@ use crate::runtime::worker::Worker;
 /// The methods of a [`Worker`] that are not for programs.
 pub trait WorkerParts: Sealed {
     /// Returns the worker's process.
-    fn process_handle(&self) -> &Arc<Process>;
+    #[inline(always)]
+    fn process_handle(&self) -> &Arc<Process> {
+        self.worker().process_handle()
+    }
 
     /// Returns the state of a room in this worker.
-    fn room<R: Room>(&self) -> &R::Local;
+    #[inline(always)]
+    fn room<R: Room>(&self) -> &R::Local {
+        self.worker().room::<R>()
+    }
 
     /// Makes progress until `look` finds something, in a wait that says more.
     ///
     /// # Errors
     /// [`Error::Deadline`]; [`Error::InHandler`]; the errors of the job.
-    fn wait_at<T>(&self, wait: Wait, time: Duration, look: impl FnMut(&Worker) -> Option<Result<T>>) -> Result<T>;
+    #[inline(always)]
+    fn wait_at<T>(&self, wait: Wait, time: Duration, look: impl FnMut(&Worker) -> Option<Result<T>>) -> Result<T> {
+        self.worker().wait_at(wait, time, look)
+    }
 
     /// Makes progress until `look` finds something in memory that other processes change.
     ///
@@ -67,41 +70,73 @@ pub trait WorkerParts: Sealed {
         doing: &'static str,
         time: Duration,
         look: impl FnMut(&Worker) -> Option<Result<T>>,
-    ) -> Result<T>;
+    ) -> Result<T> {
+        self.worker().watch_until(doing, time, look)
+    }
 
     /// Begins a collective of task pools with tasks of type `T`.
     ///
     /// # Errors
     /// [`Error::CollectiveMismatch`], and the errors of a barrier.
-    fn meet_for_tasks<T: 'static>(&self) -> Result<()>;
+    #[inline(always)]
+    fn meet_for_tasks<T: 'static>(&self) -> Result<()> {
+        self.worker().meet::<T>(Kind::Tasks)
+    }
 
     /// Tries an action at each progress until it is done.
-    fn put_off(&self, put_off: PutOff);
+    #[inline(always)]
+    fn put_off(&self, put_off: PutOff) {
+        self.worker().put_off(put_off);
+    }
 
     /// Calls a function of this worker when a process is lost.
-    fn when_lost(&self, hook: impl Fn(&Worker, ProcessId) + 'static);
+    #[inline(always)]
+    fn when_lost(&self, hook: impl Fn(&Worker, ProcessId) + 'static) {
+        self.worker().when_lost(hook);
+    }
 
     /// Returns the error of a worker that does not exist.
-    fn unknown(&self, worker: WorkerId) -> Error;
+    #[inline(always)]
+    fn unknown(&self, worker: WorkerId) -> Error {
+        self.worker().unknown(worker)
+    }
 
     /// Returns the error of a lost process, if any is lost.
-    fn any_lost(&self) -> Option<Error>;
+    #[inline(always)]
+    fn any_lost(&self) -> Option<Error> {
+        self.worker().any_lost()
+    }
 
     /// Returns whether this worker runs a called function.
-    fn is_in_handler(&self) -> bool;
+    #[inline(always)]
+    fn is_in_handler(&self) -> bool {
+        self.worker().is_in_handler()
+    }
 
     /// # Errors
     /// [`Error::InHandler`] if this worker runs a called function.
-    fn not_in_handler(&self, what: &'static str) -> Result<()>;
+    #[inline(always)]
+    fn not_in_handler(&self, what: &'static str) -> Result<()> {
+        self.worker().not_in_handler(what)
+    }
 
     /// Returns the lost processes whose last calls have run here.
-    fn outlived_processes(&self) -> Vec<ProcessId>;
+    #[inline(always)]
+    fn outlived_processes(&self) -> Vec<ProcessId> {
+        self.worker().outlived_processes()
+    }
 
     /// Returns whether a reader looks at the activity of this worker.
-    fn is_noticing(&self) -> bool;
+    #[inline(always)]
+    fn is_noticing(&self) -> bool {
+        self.worker().recorder().is_noticing()
+    }
 
     /// Notes a message to a worker. Called while [`is_noticing`](Self::is_noticing).
-    fn note_message(&self, to: WorkerId, bytes: usize);
+    #[inline(always)]
+    fn note_message(&self, to: WorkerId, bytes: usize) {
+        self.worker().note_message(to, bytes);
+    }
 }
 
 /// The methods of a [`Worker`] on global memory that are not for programs. Unlike those for
@@ -112,34 +147,52 @@ pub trait SpaceParts: Sealed {
     ///
     /// # Errors
     /// [`GlobalError::Address`](crate::global::GlobalError::Address); the errors of attaching it.
-    fn reach(&self, address: GlobalAddress, bytes: usize) -> Result<Reach>;
+    #[inline(always)]
+    fn reach(&self, address: GlobalAddress, bytes: usize) -> Result<Reach> {
+        self.worker().reach(address, bytes)
+    }
 
     /// Runs `access` on the region that a range lies in, with the range's offset in it.
     ///
     /// # Errors
     /// The errors of [`reach`](Self::reach), and of `access`.
+    #[inline(always)]
     fn on_region<T>(
         &self,
         address: GlobalAddress,
         bytes: usize,
         touch: Option<Touch>,
         access: impl FnOnce(&RemoteRegion, u64, Instant) -> Result<T, FabricError>,
-    ) -> Result<T>;
+    ) -> Result<T> {
+        self.worker().on_region(address, bytes, touch, access)
+    }
 
     /// Converts the error of an access to an address that was looked up.
-    fn access_failed(&self, address: GlobalAddress, error: FabricError) -> Error;
+    #[inline(always)]
+    fn access_failed(&self, address: GlobalAddress, error: FabricError) -> Error {
+        self.worker().access_failed(address, error)
+    }
 
     /// Returns whether accesses are observed.
-    fn is_observed(&self) -> bool;
+    #[inline(always)]
+    fn is_observed(&self) -> bool {
+        self.worker().process_handle().accesses.is_observed()
+    }
 
     /// Reports an access to the observer of accesses.
     ///
     /// # Errors
     /// The errors of [`reach`](Self::reach); a conflict with another access.
-    fn touch(&self, address: GlobalAddress, bytes: usize, touch: Touch) -> Result<()>;
+    #[inline(always)]
+    fn touch(&self, address: GlobalAddress, bytes: usize, touch: Touch) -> Result<()> {
+        self.worker().touch(address, bytes, touch)
+    }
 
     /// Notes a put. Called while [`is_noticing`](WorkerParts::is_noticing).
-    fn note_put_at(&self, address: GlobalAddress, bytes: usize, touch: Touch);
+    #[inline(always)]
+    fn note_put_at(&self, address: GlobalAddress, bytes: usize, touch: Touch) {
+        self.worker().note_put_at(address, bytes, touch);
+    }
 
     /// Runs `work` with a function that changes words of this process, each by its index from
     /// `first` on.
@@ -149,104 +202,21 @@ pub trait SpaceParts: Sealed {
     ///
     /// # Safety
     /// `work` must not make this worker attach or drop a region: it must not use the worker.
+    #[inline(always)]
     unsafe fn with_own_words<R>(
         &self,
         first: GlobalAddress,
         count: usize,
         work: impl FnOnce(&dyn Fn(usize, AtomicChange<u64>) -> Result<u64>) -> Result<R>,
-    ) -> Result<R>;
+    ) -> Result<R> {
+        // SAFETY: by the contract, which is the same.
+        unsafe { self.worker().with_own_words(first, count, work) }
+    }
 
     /// Returns whether two ranges share a byte.
     fn overlap(&self, one: (GlobalAddress, usize), other: (GlobalAddress, usize)) -> bool {
         one.0.overlaps(one.1 as u64, other.0, other.1 as u64)
     }
-}
-
-/// The methods of a [`Process`].
-pub trait ProcessParts {
-    /// Returns the state of a room in this process.
-    fn room<R: Room>(&self) -> &R;
-
-    /// Sends a message to the same room of a peer, now or when the transport has room for it.
-    ///
-    /// # Errors
-    /// [`Error::PeerLost`], or the transport's error.
-    fn send<R: Room>(&self, to: ProcessId, message: &R::Message) -> Result<()>;
-
-    /// Returns the number of the process.
-    fn id(&self) -> ProcessId;
-
-    /// Returns the process of a callable thread, and the thread's index there.
-    fn place_of(&self, worker: WorkerId) -> Option<(ProcessId, usize)>;
-
-    /// Returns whether a process runs the program of this one.
-    fn is_alike(&self, process: ProcessId) -> bool;
-
-    /// Returns the error of a process, if it is lost.
-    fn lost(&self, process: ProcessId) -> Option<Error>;
-
-    /// Returns whether a process is lost.
-    fn is_lost(&self, process: ProcessId) -> bool;
-
-    /// Converts an error of the transport.
-    fn explain(&self, error: FabricError) -> Error;
-
-    /// Orders the accesses of this thread before whatever it is about to publish.
-    fn end_accesses(&self);
-
-    /// Passes a point where a test may kill the process.
-    fn kill_point(&self, point: KillPoint);
-
-    /// Passes such a point on a path where a branch would cost.
-    fn hot_kill_point(&self, point: KillPoint);
-
-    /// Returns the settings of the job.
-    fn settings(&self) -> &Settings;
-
-    /// Returns the shape of the job.
-    fn shape(&self) -> Shape;
-
-    /// Returns the clock of the process.
-    fn clock(&self) -> &Clock;
-
-    /// Returns how its threads wait.
-    fn wait_policy(&self) -> WaitPolicy;
-
-    /// Returns the transport of the process.
-    fn transport(&self) -> &Arc<dyn Transport>;
-
-    /// Returns the starter memory of the process.
-    fn home(&self) -> &Home;
-
-    /// Returns the starter memory of a peer that is connected and mapped.
-    fn home_of(&self, process: ProcessId) -> Option<&Home>;
-
-    /// Returns whether the fence of another process also reaches this one.
-    fn is_reached_by_fences(&self) -> bool;
-
-    /// Returns the starter memory of a peer, after connecting if necessary.
-    ///
-    /// # Errors
-    /// [`Error::PeerLost`], or the transport's error.
-    fn starter_region(&self, process: ProcessId, deadline: Instant) -> Result<RemoteRegion>;
-
-    /// Allocates a piece of memory.
-    ///
-    /// # Errors
-    /// Any error of the transport while a region is registered.
-    fn allocate_piece(&self, bytes: usize) -> Result<Extent>;
-
-    /// Frees a piece that no process can write any more.
-    fn free_piece(&self, piece: Extent);
-
-    /// Sends the memory of a piece to a peer, ahead of the message that names the piece.
-    fn offer(&self, to: ProcessId, piece: Extent);
-
-    /// Returns the memory in which a piece lies, if it is mapped here.
-    fn mapped_piece(&self, piece: Extent) -> Option<Arc<SharedMemory>>;
-
-    /// Executes an operation on memory on the transfer thread, and calls `then` there.
-    fn start_transfer(self: &Arc<Self>, memory: Extent, operation: Operation, then: Then);
 }
 
 /// The parts of a handle of remote memory.
@@ -328,127 +298,6 @@ pub fn wait_for_result<R: Wire>(pending: &mut Pending<'_, R>, wait: Wait, time: 
     pending.wait_at(wait, time)
 }
 
-/// Implements methods by the type's own methods of the same names.
-macro_rules! forward {
-    ($type:ident: $(
-        fn $name:ident $([$($generics:tt)*])? (&self $(, $argument:ident: $kind:ty)* $(,)?) $(-> $result:ty)?;
-    )*) => {
-        $(
-            #[inline(always)]
-            fn $name $(<$($generics)*>)? (&self $(, $argument: $kind)*) $(-> $result)? {
-                $type::$name(self $(, $argument)*)
-            }
-        )*
-    };
-}
+impl WorkerParts for Worker {}
 
-impl WorkerParts for Worker {
-    forward! { Worker:
-        fn process_handle(&self) -> &Arc<Process>;
-        fn wait_at[T](
-            &self,
-            wait: Wait,
-            time: Duration,
-            look: impl FnMut(&Worker) -> Option<Result<T>>,
-        ) -> Result<T>;
-        fn watch_until[T](
-            &self,
-            doing: &'static str,
-            time: Duration,
-            look: impl FnMut(&Worker) -> Option<Result<T>>,
-        ) -> Result<T>;
-        fn put_off(&self, put_off: PutOff);
-        fn when_lost(&self, hook: impl Fn(&Worker, ProcessId) + 'static);
-        fn unknown(&self, worker: WorkerId) -> Error;
-        fn any_lost(&self) -> Option<Error>;
-        fn is_in_handler(&self) -> bool;
-        fn not_in_handler(&self, what: &'static str) -> Result<()>;
-        fn outlived_processes(&self) -> Vec<ProcessId>;
-        fn note_message(&self, to: WorkerId, bytes: usize);
-    }
-
-    #[inline(always)]
-    fn room<R: Room>(&self) -> &R::Local {
-        Worker::room::<R>(self)
-    }
-
-    fn meet_for_tasks<T: 'static>(&self) -> Result<()> {
-        self.meet::<T>(Kind::Tasks)
-    }
-
-    #[inline(always)]
-    fn is_noticing(&self) -> bool {
-        self.recorder().is_noticing()
-    }
-}
-
-impl SpaceParts for Worker {
-    forward! { Worker:
-        fn reach(&self, address: GlobalAddress, bytes: usize) -> Result<Reach>;
-        fn on_region[T](
-            &self,
-            address: GlobalAddress,
-            bytes: usize,
-            touch: Option<Touch>,
-            access: impl FnOnce(&RemoteRegion, u64, Instant) -> Result<T, FabricError>,
-        ) -> Result<T>;
-        fn access_failed(&self, address: GlobalAddress, error: FabricError) -> Error;
-        fn touch(&self, address: GlobalAddress, bytes: usize, touch: Touch) -> Result<()>;
-        fn note_put_at(&self, address: GlobalAddress, bytes: usize, touch: Touch);
-    }
-
-    #[inline(always)]
-    unsafe fn with_own_words<R>(
-        &self,
-        first: GlobalAddress,
-        count: usize,
-        work: impl FnOnce(&dyn Fn(usize, AtomicChange<u64>) -> Result<u64>) -> Result<R>,
-    ) -> Result<R> {
-        // SAFETY: by the contract, which is the same.
-        unsafe { Worker::with_own_words(self, first, count, work) }
-    }
-
-    fn is_observed(&self) -> bool {
-        self.process_handle().is_observed()
-    }
-}
-
-impl ProcessParts for Process {
-    forward! { Process:
-        fn id(&self) -> ProcessId;
-        fn place_of(&self, worker: WorkerId) -> Option<(ProcessId, usize)>;
-        fn is_alike(&self, process: ProcessId) -> bool;
-        fn lost(&self, process: ProcessId) -> Option<Error>;
-        fn is_lost(&self, process: ProcessId) -> bool;
-        fn explain(&self, error: FabricError) -> Error;
-        fn end_accesses(&self);
-        fn kill_point(&self, point: KillPoint);
-        fn hot_kill_point(&self, point: KillPoint);
-        fn settings(&self) -> &Settings;
-        fn shape(&self) -> Shape;
-        fn clock(&self) -> &Clock;
-        fn wait_policy(&self) -> WaitPolicy;
-        fn transport(&self) -> &Arc<dyn Transport>;
-        fn home(&self) -> &Home;
-        fn home_of(&self, process: ProcessId) -> Option<&Home>;
-        fn is_reached_by_fences(&self) -> bool;
-        fn starter_region(&self, process: ProcessId, deadline: Instant) -> Result<RemoteRegion>;
-        fn allocate_piece(&self, bytes: usize) -> Result<Extent>;
-        fn free_piece(&self, piece: Extent);
-        fn offer(&self, to: ProcessId, piece: Extent);
-        fn mapped_piece(&self, piece: Extent) -> Option<Arc<SharedMemory>>;
-    }
-
-    #[inline(always)]
-    fn room<R: Room>(&self) -> &R {
-        Process::room(self)
-    }
-
-    fn send<R: Room>(&self, to: ProcessId, message: &R::Message) -> Result<()> {
-        Process::send::<R>(self, to, message)
-    }
-
-    fn start_transfer(self: &Arc<Self>, memory: Extent, operation: Operation, then: Then) {
-        Process::start_transfer(self, memory, operation, then);
-    }
-}
+impl SpaceParts for Worker {}

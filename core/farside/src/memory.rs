@@ -289,12 +289,13 @@ impl RemoteMemory {
         access: impl FnOnce(&RemoteRegion, Instant) -> Result<T, FabricError>,
     ) -> Result<T> {
         let process = me.process_handle();
-        if let Some(lost) = process.lost(self.key.process) {
+        if let Some(lost) = process.losses.lost(self.key.process) {
             return Err(lost);
         }
         let mut regions = me.regions().borrow_mut();
         let since = regions.since();
-        let region = regions.find_or_add(self.key, || process.region_of(self, me.patience()));
+        let region =
+            regions.find_or_add(self.key, || ProcessMemory::of(process).region_of(process, self, me.patience()));
         let region = region.map_err(|error| me.with_its_root(error))?;
         let deadline = if region.mapped().is_some() {
             // A mapped region waits for nothing, so the deadline may be any time.
@@ -302,7 +303,7 @@ impl RemoteMemory {
             since
         } else {
             me.not_in_handler("an access to memory that is not mapped here")?;
-            process.memory().check_known(self)?;
+            ProcessMemory::of(process).check_known(self)?;
             me.now() + me.default_deadline()
         };
         if let Some((inside, bytes, touch)) = touched {

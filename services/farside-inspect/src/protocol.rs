@@ -273,10 +273,27 @@ pub struct Stayed {
 pub struct HeldThing {
     /// Its number.
     pub number: u64,
-    /// The memory that is locked, and its worker. `None` if the workers stay.
-    pub memory: Option<(String, u32)>,
+    /// Its kind.
+    pub kind: HeldKind,
     /// The step that the workers have completed.
     pub step: Option<u64>,
+}
+
+/// A kind of thing that a reader holds.
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
+#[wire(crate = "farside_rpc")]
+pub enum HeldKind {
+    /// The workers stay until the reader lets them go on.
+    Pause,
+    /// The workers stay until the reader has made one change.
+    Change,
+    /// Memory is locked.
+    Memory {
+        /// Its name.
+        name: String,
+        /// Its worker.
+        worker: u32,
+    },
 }
 
 /// Why a door did not give what was asked for.
@@ -421,8 +438,16 @@ pub trait Door {
     /// lock. It ends when the reader [attends](Door::attend) no longer.
     async fn lock(&self, cx: &Call, name: String, worker: u32, reader: u64) -> Result<u64, Refused>;
     /// Has the workers of the process stay after the first step from `after` on, and waits until
-    /// they do. `hold` continues one. It ends when the reader [attends](Door::attend) no longer.
-    async fn stay(&self, cx: &Call, after: u64, hold: Option<u64>, reader: u64) -> Result<Stayed, Refused>;
+    /// they do: until the end of a pause, or for one change. `hold` continues one. It ends when the
+    /// reader [attends](Door::attend) no longer.
+    async fn stay(
+        &self,
+        cx: &Call,
+        after: u64,
+        hold: Option<u64>,
+        is_pause: bool,
+        reader: u64,
+    ) -> Result<Stayed, Refused>;
     /// The workers that did not stay for this reader's last call of `stay`, or do not yet. Each
     /// comes with the step that it has published last.
     #[rpc(inline)]

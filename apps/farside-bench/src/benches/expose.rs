@@ -7,8 +7,8 @@
 //! - `get/16MiB/tcp`: the same through its door on the network.
 //! - `view-get`: it reads a view of a paused program, whose step is in memory that it maps.
 //! - `view`: a program that computes and publishes 1024 x 1024 numbers a step, with viewers that
-//!   read 60 steps a second. Beside it, the same copies by hand: the program copies its numbers 60
-//!   times a second into shared memory, and each viewer copies them from there.
+//!   read 60 steps a second. It is compared with the same copies by hand: the program copies its
+//!   numbers 60 times a second into shared memory, and each viewer copies them from there.
 //! - `trace`: calls that no reader records, and calls that one does.
 
 mod network;

@@ -6,13 +6,15 @@
 //! compare-and-swap, and that of a find a load on which the next one depends, each of a random slot
 //! of a table like that of the map.
 //!
-//! The cases `choice` show what the cost model chooses. Others measure one operation beside
-//! another: `load` has a map that is nine tenths full beside one that is half full, `batches` has
-//! batches beside the same operations one by one, `promise` has insertions beside those under the
-//! promise to do nothing else, `miss` has finds of absent keys beside those of others, `published`
-//! has finds beside those of the published algorithm, `call` has finds by calls beside calls that
-//! return their argument, and `from-nothing` has ten million insertions into a map that grows
-//! beside a map with room for them.
+//! The cases `choice` show what the cost model chooses. Others compare two operations:
+//!
+//! - `load`: a map that is nine tenths full, and one that is half full;
+//! - `batches`: batches, and the same operations one by one;
+//! - `promise`: insertions, and those under the promise to do nothing else;
+//! - `miss`: finds of absent keys, and of keys that are there;
+//! - `published`: finds, and those of the published algorithm;
+//! - `call`: finds by calls, and calls that return their argument;
+//! - `from-nothing`: ten million insertions into a map that grows, and into one with room for them.
 
 mod growth;
 

@@ -1,7 +1,7 @@
 //! Pushes and pops of queues (Brock et al., Figure 4).
 //!
 //! All workers use one queue in process 0 at once. With the promise `local` that process uses it
-//! alone. Items have 8 bytes. The cases `contended` measure pushes of all workers beside their
+//! alone. Items have 8 bytes. The cases `contended` compare pushes of all workers with their
 //! fetch-adds on one word.
 
 use std::hint::black_box;

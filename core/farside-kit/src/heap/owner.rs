@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex};
 
-use farside::kit::{MemoryParts as _, Process, ProcessParts as _, Room, Seed, WorkerParts as _};
+use farside::kit::{MemoryParts as _, Process, Room, Seed, WorkerParts as _};
 use farside::memory::RemoteMemory;
 use farside::wire::{self, Decoder};
 use farside::{AtomicChange, Reply, Wire, Worker};
@@ -152,7 +152,8 @@ impl OwnedHeap {
     fn open(me: &Worker, far: &RemoteMemory) -> Result<Self> {
         let control = control_of(me, far)?;
         let layout = Layout::new(far, control.units);
-        let (initiator_process, _) = me.process_handle().place_of(control.initiator).ok_or(HeapError::CorruptHeap)?;
+        let (initiator_process, _) =
+            me.process_handle().job.place_of(control.initiator).ok_or(HeapError::CorruptHeap)?;
         let is_sound = layout.fits(far) && control.shape.fits(control.tray.bytes());
         if control.tray.process() != initiator_process || !is_sound {
             return Err(HeapError::CorruptHeap);
@@ -179,7 +180,7 @@ impl OwnedHeap {
 
     /// Returns an error if the initiator is lost or the heap is closed.
     fn check(&self, me: &Worker) -> Result<()> {
-        if let Some(lost) = me.process_handle().lost(self.initiator_process) {
+        if let Some(lost) = me.process_handle().losses.lost(self.initiator_process) {
             return Err(lost.into());
         }
         if self.is_closed.get() {
@@ -252,7 +253,7 @@ impl OwnedHeap {
             let landing = self.landing.clone();
             landing.begin();
             let put = Operation::Put { offset: shape.offset_of(sequence), data };
-            process.end_accesses();
+            process.accesses.end();
             tray.change_soon(process, put, move |process| {
                 landing.end();
                 process.kill_point(KillPoint::HeapTagsPut);

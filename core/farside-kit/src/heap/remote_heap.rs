@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
-use farside::kit::{MemoryParts as _, ProcessParts as _, WorkerParts as _};
+use farside::kit::{MemoryParts as _, WorkerParts as _};
 use farside::memory::RemoteMemory;
 use farside::{AtomicChange, Error, WhenFull, Worker};
 use farside_fabric::{ProcessId, WorkerId};
@@ -481,7 +481,7 @@ impl<'w> RemoteHeap<'w> {
     }
 
     pub(super) fn check_peer(&self) -> Result<(), Error> {
-        self.me.process_handle().lost(self.peer_process()).map_or(Ok(()), Err)
+        self.me.process_handle().losses.lost(self.peer_process()).map_or(Ok(()), Err)
     }
 
     pub(super) fn kill_point(&self, point: KillPoint) {

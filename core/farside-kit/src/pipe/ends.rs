@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-use farside::kit::{Extent, Home, Process, ProcessParts as _};
+use farside::kit::{Extent, Home, Process};
 use farside::{Error, Result};
 use farside_fabric::WorkerId;
 use farside_fabric::bell::Fencing;
@@ -197,9 +197,9 @@ pub(super) struct Bell {
 impl Bell {
     /// Returns the doorbell of a worker, if it is mapped here. Does not wait.
     pub(super) fn mapped(process: &Process, worker: WorkerId) -> Option<Self> {
-        let (owner, local) = process.place_of(worker)?;
-        let home = process.home_of(owner)?;
-        let fencing = if process.is_reached_by_fences() { home.doorbell(local).fencing() } else { Fencing::Mutual };
+        let (owner, local) = process.job.place_of(worker)?;
+        let home = process.links.home_of(owner)?;
+        let fencing = if process.waits.is_reached_by_fences { home.doorbell(local).fencing() } else { Fencing::Mutual };
         Some(Self { home: home.clone(), local, fencing })
     }
 
@@ -209,8 +209,8 @@ impl Bell {
     /// # Errors
     /// [`Error::PeerLost`], and errors of the transport.
     pub(super) fn of_within(process: &Process, worker: WorkerId, time: Duration) -> Result<Option<Self>> {
-        let (owner, _) = process.place_of(worker).ok_or_else(|| unknown(process, worker))?;
-        if process.home_of(owner).is_none() {
+        let (owner, _) = process.job.place_of(worker).ok_or_else(|| unknown(process, worker))?;
+        if process.links.home_of(owner).is_none() {
             process.starter_region(owner, process.clock().now() + time)?;
         }
         Ok(Self::mapped(process, worker))

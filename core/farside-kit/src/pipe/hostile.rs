@@ -3,7 +3,7 @@
 
 use std::sync::Mutex;
 
-use farside::kit::{ProcessParts as _, WorkerParts as _};
+use farside::kit::WorkerParts as _;
 use farside::prelude::*;
 use farside::wire::{self, Decoder};
 use farside::{Result, Simulation};

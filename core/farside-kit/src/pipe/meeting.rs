@@ -17,7 +17,7 @@ use std::ops::Deref;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use farside::kit::{Extent, Process, ProcessParts as _, Room, Seed};
+use farside::kit::{Extent, Process, Room, Seed, allocate_piece, free_piece, mapped_piece};
 use farside::memory::MemoryRefusal;
 use farside_fabric::clock::lock;
 use farside_fabric::memory::Registered;
@@ -125,8 +125,8 @@ impl Deref for Meeting<'_> {
 // The reader's side.
 impl Meeting<'_> {
     fn new_inlet(&self, terms: Terms) -> farside::Result<Arc<Inlet>> {
-        let piece = self.allocate_piece(terms.shape.bytes())?;
-        let memory = self.mapped_piece(piece).expect("own memory is mapped");
+        let piece = allocate_piece(self, terms.shape.bytes())?;
+        let memory = mapped_piece(self, piece).expect("own memory is mapped");
         let slots =
             Slots::new(memory, piece.offset as usize, terms.shape).expect("a piece is as long as was asked for");
         Ok(Arc::new(Inlet::new(slots, piece, terms)))
@@ -157,7 +157,7 @@ impl Meeting<'_> {
     /// Closes the reading end, after `taken` messages.
     ///
     /// # Errors
-    /// The reason why a writer that has not closed could not be told.
+    /// The reason why a writer that has not closed got no message.
     pub(super) fn close_inlet(&self, name: PipeName, taken: u64) -> farside::Result<()> {
         let mut books = lock(&self.room::<Pipes>().0);
         let Some(Incoming { inlet, writer, next, .. }) = books.incoming.remove(&name) else { return Ok(()) };
@@ -165,7 +165,7 @@ impl Meeting<'_> {
         // this moment.
         let next = next.map(|(session, terms)| (session, self.make_for_writer(&mut books, name, session, terms)));
         match writer {
-            Writer::None | Writer::Closed(_) => self.free_piece(inlet.piece),
+            Writer::None | Writer::Closed(_) => free_piece(self, inlet.piece),
             // A lost process may still be writing to it.
             Writer::Lost => {}
             Writer::Open(session) => _ = books.leaving.insert((name, session), inlet.piece),
@@ -181,7 +181,9 @@ impl Meeting<'_> {
             self.tell_writer(name, session, answer);
         }
         match writer {
-            Writer::Lost => self.place_of(name.writer).and_then(|(process, _)| self.lost(process)).map_or(Ok(()), Err),
+            Writer::Lost => {
+                self.job.place_of(name.writer).and_then(|(process, _)| self.losses.lost(process)).map_or(Ok(()), Err)
+            }
             Writer::Open(_) => told,
             // The writer has closed, or never came.
             Writer::Closed(_) | Writer::None => Ok(()),
@@ -193,7 +195,7 @@ impl Meeting<'_> {
         let mut books = lock(&self.room::<Pipes>().0);
         // A loss is noted before its pipes leave the books, so an entry made after that would never
         // be removed.
-        if self.place_of(name.writer).is_none_or(|(process, _)| self.lost(process).is_some()) {
+        if self.job.place_of(name.writer).is_none_or(|(process, _)| self.losses.lost(process).is_some()) {
             return;
         }
         let answer = self.answer_writer(&mut books, name, session, terms);
@@ -274,7 +276,7 @@ impl Meeting<'_> {
     fn meet_writers_end(&self, name: PipeName, session: u32, sent: u64) {
         let mut books = lock(&self.room::<Pipes>().0);
         if let Some(piece) = books.leaving.remove(&(name, session)) {
-            self.free_piece(piece);
+            free_piece(self, piece);
         } else if let Some(known) = books.incoming.get_mut(&name) {
             match (known.writer, &known.next) {
                 (Writer::Open(open), _) if open == session => {
@@ -291,8 +293,8 @@ impl Meeting<'_> {
     }
 
     fn tell_writer(&self, name: PipeName, session: u32, body: PipeBody) {
-        if let (PipeBody::Opened { piece }, Some((writer, _))) = (&body, self.place_of(name.writer)) {
-            self.offer(writer, *piece);
+        if let (PipeBody::Opened { piece }, Some((writer, _))) = (&body, self.job.place_of(name.writer)) {
+            self.links.offer(writer, *piece);
         }
         self.tell(name.writer, PipeMessage { name, session, body });
     }
@@ -332,7 +334,7 @@ impl Meeting<'_> {
         books.outgoing.remove(&outlet.name);
         // If the reader closed just now, nothing would ever remove the buffers from the books.
         let is_read = !outlet.reader_is_closed()
-            && self.place_of(outlet.name.reader).is_some_and(|(reader, _)| !self.is_lost(reader));
+            && self.job.place_of(outlet.name.reader).is_some_and(|(reader, _)| !self.losses.is_lost(reader));
         let over = if is_read && !lent.is_empty() {
             books.lent.insert((outlet.name, outlet.session), lent)
         } else {
@@ -365,7 +367,7 @@ impl Meeting<'_> {
         if piece.key.process != from || !is_inside || piece.bytes < outlet.terms.shape.bytes() as u64 {
             return Err(corrupt);
         }
-        let mapped = self.mapped_piece(piece).zip(Bell::mapped(self, outlet.name.reader));
+        let mapped = mapped_piece(self, piece).zip(Bell::mapped(self, outlet.name.reader));
         let Some((memory, bell)) = mapped else { return Ok(Link::Posted { piece }) };
         let slots =
             usize::try_from(piece.offset).ok().and_then(|offset| Slots::new(memory, offset, outlet.terms.shape));
@@ -400,7 +402,7 @@ impl Meeting<'_> {
     /// Handles a message of another process about a pipe.
     pub(super) fn take_pipe_message(&self, from: ProcessId, message: PipeMessage) {
         let PipeMessage { name, session, body } = message;
-        let process_of = |worker: WorkerId| self.place_of(worker).map(|(process, _)| process);
+        let process_of = |worker: WorkerId| self.job.place_of(worker).map(|(process, _)| process);
         let (writer, reader) = (process_of(name.writer), process_of(name.reader));
         let to_reader = matches!(body, PipeBody::Open { .. } | PipeBody::Data { .. } | PipeBody::WriterClosed { .. });
         let (sender, receiver) = if to_reader { (writer, reader) } else { (reader, writer) };
@@ -445,8 +447,8 @@ impl Meeting<'_> {
     }
 
     fn try_tell(&self, worker: WorkerId, message: PipeMessage) -> farside::Result<()> {
-        self.end_accesses();
-        match self.place_of(worker) {
+        self.accesses.end();
+        match self.job.place_of(worker) {
             Some((process, _)) if process == self.id() => self.take_pipe_message(process, message),
             Some((process, _)) => self.send::<Pipes>(process, &message)?,
             None => {}
@@ -456,7 +458,7 @@ impl Meeting<'_> {
 
     /// Wakes a worker of this process if it sleeps.
     pub(super) fn wake(&self, worker: WorkerId) {
-        if let Some((process, local)) = self.place_of(worker)
+        if let Some((process, local)) = self.job.place_of(worker)
             && process == self.id()
         {
             self.home().doorbell(local).ring_if_asleep();
@@ -469,7 +471,7 @@ impl Meeting<'_> {
         let asked = books
             .outgoing
             .values()
-            .filter(|outlet| self.place_of(outlet.name.reader).is_some_and(|(process, _)| process == absent));
+            .filter(|outlet| self.job.place_of(outlet.name.reader).is_some_and(|(process, _)| process == absent));
         // An outlet that has an answer keeps it.
         let asked: Vec<_> = asked.cloned().collect();
         drop(books);
@@ -482,7 +484,7 @@ impl Meeting<'_> {
     /// Handles the loss of a process. Its messages can still be read, and its memory is never
     /// reused.
     fn lose_pipes(&self, lost: ProcessId) {
-        let is_of = |worker: WorkerId| self.place_of(worker).is_some_and(|(process, _)| process == lost);
+        let is_of = |worker: WorkerId| self.job.place_of(worker).is_some_and(|(process, _)| process == lost);
         let mut books = lock(&self.room::<Pipes>().0);
         books.lent.retain(|(name, _), _| !is_of(name.reader));
         // The lost process may still be writing to this memory.

@@ -3,7 +3,7 @@
 
 use std::future::poll_fn;
 
-use farside::kit::{Extent, ProcessParts as _, WorkerParts as _};
+use farside::kit::{Extent, WorkerParts as _};
 use farside::memory::MemoryRefusal;
 use farside::wire::{self, Decoder};
 use farside::{Error, Refused, Worker};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use farside::kit::{Process, ProcessParts as _, Wait, WorkerParts as _};
+use farside::kit::{Process, Wait, WorkerParts as _};
 use farside::{Whom, Worker};
 use farside_fabric::ProcessId;
 use farside_fabric::wait::WaitPolicy;
@@ -63,7 +63,7 @@ enum Teller {
 impl<'w> PipeReader<'w> {
     pub(super) fn open(me: &'w Worker, name: PipeName, terms: Terms) -> Result<Self> {
         let process = me.process_handle();
-        let (peer, _) = process.place_of(name.writer).ok_or_else(|| me.unknown(name.writer))?;
+        let (peer, _) = process.job.place_of(name.writer).ok_or_else(|| me.unknown(name.writer))?;
         let width = terms.shape.width;
         let inlet = Meeting(process).open_inlet(name, terms)?;
         Ok(Self {
@@ -157,7 +157,7 @@ impl<'w> PipeReader<'w> {
             !matches!(reading.look(&inlet.slots), Ok(None))
                 || inlet.sent_in_all().is_some()
                 || inlet.mismatch().is_some()
-                || me.process_handle().is_lost(peer)
+                || me.process_handle().losses.is_lost(peer)
         });
         Poll::Pending
     }
@@ -267,7 +267,7 @@ impl<'w> PipeReader<'w> {
     /// Decides what it means that no message has arrived.
     #[cold]
     fn nothing(&self) -> Result<Option<Flag>> {
-        let lost = self.me.process_handle().lost(self.peer);
+        let lost = self.me.process_handle().losses.lost(self.peer);
         let sent_in_all = self.inlet.sent_in_all();
         if lost.is_none() && sent_in_all.is_none() {
             return match self.inlet.mismatch() {
@@ -295,7 +295,7 @@ impl<'w> PipeReader<'w> {
     fn wait(&mut self, time: Duration) -> Result<Flag> {
         self.fetched.note_wait();
         // If workers share CPUs, each look would take time from others.
-        if self.me.process_handle().wait_policy() == WaitPolicy::DEDICATED && !self.me.is_in_handler() {
+        if self.me.process_handle().waits.policy == WaitPolicy::DEDICATED && !self.me.is_in_handler() {
             for _ in 0..QUICK_LOOKS {
                 if let Ok(Some(_)) = self.reading.look(&self.inlet.slots) {
                     return self.next()?.ok_or_else(|| self.error(PipeCause::Corrupt { why: "a flag that is gone" }));

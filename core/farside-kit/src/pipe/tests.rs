@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use farside::Result;
-use farside::kit::{Extent, ProcessParts as _, Room as _, WorkerParts as _};
+use farside::kit::{Extent, Room as _, WorkerParts as _};
 use farside_fabric::RemoteKey;
 
 use super::meeting::{Meeting, Pipes};

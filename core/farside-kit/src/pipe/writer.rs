@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use farside::kit::{Extent, Process, ProcessParts as _, Wait, WorkerParts as _};
+use farside::kit::{Extent, Process, Wait, WorkerParts as _, start_transfer};
 use farside::{Error, Whom, Worker};
 use farside_fabric::ProcessId;
 use farside_fabric::transport::{Operation, Outcome};
@@ -59,7 +59,7 @@ pub struct PipeWriter<'w> {
 impl<'w> PipeWriter<'w> {
     pub(super) fn open(me: &'w Worker, name: PipeName, terms: Terms) -> Result<Self> {
         let process = me.process_handle();
-        let (peer, _) = process.place_of(name.reader).ok_or_else(|| me.unknown(name.reader))?;
+        let (peer, _) = process.job.place_of(name.reader).ok_or_else(|| me.unknown(name.reader))?;
         let outlet = Meeting(process).open_outlet(name, terms)?;
         let longest = process.transport().capabilities().message_bytes_max;
         let width = outlet.terms.shape.width;
@@ -179,7 +179,7 @@ impl<'w> PipeWriter<'w> {
         }
         let (outlet, link, peer, taken) = (self.outlet.clone(), self.link.clone(), self.peer, self.writing.taken());
         self.waiting.wake_when(self.me, context.waker(), move |me| {
-            let is_over = outlet.reader_is_closed() || me.process_handle().is_lost(peer);
+            let is_over = outlet.reader_is_closed() || me.process_handle().losses.is_lost(peer);
             is_over
                 || match &link {
                     None => outlet.answer().is_some(),
@@ -264,7 +264,7 @@ impl<'w> PipeWriter<'w> {
     #[inline]
     pub fn ready(&mut self) -> Result<bool> {
         if self.link.is_some() && self.writing.free() > 0 && !self.outlet.reader_is_closed() {
-            return match self.me.process_handle().lost(self.peer) {
+            return match self.me.process_handle().losses.lost(self.peer) {
                 None => Ok(true),
                 Some(lost) => Err(lost.into()),
             };
@@ -274,7 +274,7 @@ impl<'w> PipeWriter<'w> {
 
     #[cold]
     fn look_for_room(&mut self) -> Result<bool> {
-        if let Some(lost) = self.me.process_handle().lost(self.peer) {
+        if let Some(lost) = self.me.process_handle().losses.lost(self.peer) {
             return Err(lost.into());
         }
         if self.outlet.reader_is_closed() {
@@ -350,7 +350,7 @@ impl<'w> PipeWriter<'w> {
 
     /// Returns whether the reader is gone.
     pub(super) fn is_read_no_more(&self) -> bool {
-        self.outlet.reader_is_closed() || self.me.process_handle().is_lost(self.peer)
+        self.outlet.reader_is_closed() || self.me.process_handle().losses.is_lost(self.peer)
     }
 
     #[cold]
@@ -448,7 +448,7 @@ impl<'w> PipeWriter<'w> {
             // The writer may be waiting for the end of this put, or for room that will never come.
             Meeting(process).wake(outlet.name.writer);
         };
-        process.start_transfer(piece, Operation::Put { offset, data }, Box::new(then));
+        start_transfer(process, piece, Operation::Put { offset, data }, Box::new(then));
     }
 
     pub(super) fn error(&self, cause: PipeCause) -> PipeError {
@@ -523,7 +523,7 @@ impl PipeWriter<'_> {
             })?;
         }
         // Looked at before the count, so that the count is final if the reader is gone.
-        let gone = match self.me.process_handle().lost(self.peer) {
+        let gone = match self.me.process_handle().losses.lost(self.peer) {
             Some(lost) => Some(lost.to_string()),
             None => self.outlet.reader_is_closed().then(|| "its reader has closed".to_owned()),
         };

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use farside::bytemuck::{self, Pod};
-use farside::kit::{ProcessParts as _, Reach, SpaceParts as _, Touch, WorkerParts as _, check_alignment};
+use farside::kit::{Reach, SpaceParts as _, Touch, WorkerParts as _, check_alignment};
 use farside::{AccessKind, GlobalAddress, GlobalPtr, GlobalSlice, Result, Worker};
 use farside_fabric::RemoteRegion;
 use farside_fabric::region::flights::{BYTES_MAX, Flights, OPERATIONS_MAX};

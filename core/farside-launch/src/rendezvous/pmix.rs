@@ -19,8 +19,8 @@ use super::greeting::{Claim, Secret};
 use super::host::{Door, Hosting};
 use super::join::Joining;
 use super::{host_job, join_job, listen, time_of};
-use crate::child::Member;
 use crate::error::{LaunchError as Error, RendezvousError, Result};
+use crate::member::Member;
 use crate::settings::{Choices, Lookup};
 
 /// The key under which process 0 publishes its bulletin.

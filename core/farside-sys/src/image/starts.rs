@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 /// The function starts, if the linker wrote a table of them.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum FunctionStarts {
     Known(Starts),
     Unknown,
@@ -20,13 +20,13 @@ impl FunctionStarts {
         text: &Range<usize>,
         executable: &[Range<usize>],
     ) -> FunctionStarts {
-        let mut starts = Starts::new(text.len());
+        let mut starts = NewStarts::new(text.len());
         for address in addresses {
             if executable.iter().any(|range| range.contains(&address)) {
                 starts.insert(address - text.start);
             }
         }
-        FunctionStarts::Known(starts)
+        FunctionStarts::Known(starts.for_good())
     }
 }
 
@@ -35,14 +35,23 @@ impl FunctionStarts {
 ///
 /// A sorted list would be smaller, but a search in it would be about twenty times slower. A bit for
 /// every 16 bytes would suffice on most targets, but nothing guarantees that functions are aligned.
+///
+/// All copies share the bitmap, which stays until the program ends.
+#[derive(Clone, Copy)]
 pub(super) struct Starts {
+    words: &'static [u64],
+    len: usize,
+}
+
+/// A bitmap that is being written.
+struct NewStarts {
     words: Vec<u64>,
     len: usize,
 }
 
-impl Starts {
-    fn new(text_bytes: usize) -> Starts {
-        Starts { words: vec![0; text_bytes.div_ceil(64)], len: 0 }
+impl NewStarts {
+    fn new(text_bytes: usize) -> NewStarts {
+        NewStarts { words: vec![0; text_bytes.div_ceil(64)], len: 0 }
     }
 
     fn insert(&mut self, offset: usize) {
@@ -52,6 +61,13 @@ impl Starts {
         *word |= bit;
     }
 
+    /// The finished bitmap. Its memory is never given back.
+    fn for_good(self) -> Starts {
+        Starts { words: self.words.leak(), len: self.len }
+    }
+}
+
+impl Starts {
     #[inline]
     pub(super) fn contains(&self, offset: u32) -> bool {
         let word = self.words.get(offset as usize / 64).copied().unwrap_or(0);
@@ -60,6 +76,11 @@ impl Starts {
 
     pub(super) fn len(&self) -> usize {
         self.len
+    }
+
+    #[cfg(test)]
+    pub(super) fn shares_memory_with(&self, other: &Starts) -> bool {
+        std::ptr::eq(self.words, other.words)
     }
 }
 

@@ -80,15 +80,6 @@ fn only_function_starts_pass() -> Result<(), ImageError> {
     Ok(())
 }
 
-#[test]
-fn two_images_of_one_program_agree() -> Result<(), ImageError> {
-    let (one, two) = (Image::of_this_program()?, Image::of_this_program()?);
-    assert_eq!(one.fingerprint(), two.fingerprint());
-    assert_eq!(one.build_id(), two.build_id());
-    assert_eq!(one.function_count(), two.function_count());
-    Ok(())
-}
-
 const FACTS: &str = "facts of the image: ";
 
 /// The next test runs this one in another process and reads what it prints.

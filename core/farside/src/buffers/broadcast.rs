@@ -413,7 +413,7 @@ impl<'w> Everyone<'w> {
         let shown = Shown { memory: Extent::of(&buffer), read: read.address() };
         for process in (0..worker.process_count()).map(ProcessId::new) {
             read.asks(process);
-            worker.process_handle().offer(process, shown.memory);
+            worker.process_handle().links.offer(process, shown.memory);
         }
         match self.begin::<Get<A, R>>(function as usize, (shown, arguments)) {
             Ok(()) => Ok(LentToAll { read, buffer: Some(buffer), in_use }),
@@ -428,9 +428,9 @@ impl<'w> Everyone<'w> {
         let check = || {
             let process = worker.process_handle();
             let others = (0..worker.process_count()).map(ProcessId::new);
-            match others.clone().find(|other| !process.is_alike(*other)) {
+            match others.clone().find(|other| !process.job.is_alike(*other)) {
                 Some(other) => Err(Error::DifferentBinaries { a: worker.process(), b: other }),
-                None => process.table().offset_of(function),
+                None => process.calls.table.offset_of(function),
             }
         };
         match check().and_then(|operand| self.make_room(load.wire_bytes()).map(|()| operand)) {
@@ -458,7 +458,7 @@ impl<'w> Everyone<'w> {
             if is_answered(worker) {
                 sent.bytes.set(bytes);
                 sent.unanswered.set(worker.worker_count());
-                let operand = process.table().offset_of(answer_mark as fn(&Worker, WorkerId) as usize)?;
+                let operand = process.calls.table.offset_of(answer_mark as fn(&Worker, WorkerId) as usize)?;
                 // A loss is the only error, and the call itself meets it, too.
                 let _ = Self::new(worker).send::<Plain<WorkerId, ()>>(operand, worker.id());
                 return Ok(());

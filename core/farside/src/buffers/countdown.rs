@@ -133,7 +133,7 @@ impl Countdown {
 impl Counted for Countdown {
     /// Counts one call down. An error is ignored if the memory is gone: there is no caller to tell.
     fn count(self, process: &Arc<Process>) {
-        process.end_accesses();
+        process.accesses.end();
         let change = AtomicChange::Add(u64::MAX);
         self.memory.change_soon(process, Operation::Atomic64 { offset: self.offset, change }, |_| ());
     }

@@ -6,6 +6,7 @@ use farside_fabric::transport::Outcome;
 
 use crate::error::Result;
 use crate::memory::Extent;
+use crate::memory::mover::start_reading;
 use crate::runtime::process::{Notice, Process};
 use crate::runtime::worker::Worker;
 
@@ -14,8 +15,8 @@ use crate::runtime::worker::Worker;
 /// memory and `go` runs afterwards. Until then the sender's later calls in the same stream wait,
 /// unless the call is `aside`.
 ///
-/// Mapped memory was [offered](Process::offer) before the call, so that this finds it attached
-/// although its owner may have stopped.
+/// Mapped memory was [offered](crate::runtime::process::Links::offer) before the call, so that this
+/// finds it attached although its owner may have stopped.
 pub(crate) fn fetch(worker: &Worker, memory: Extent, aside: bool, go: impl FnOnce(&Worker, Result<Vec<u8>>) + 'static) {
     let fetches = worker.fetches();
     let process = worker.process_handle();
@@ -34,7 +35,7 @@ pub(crate) fn fetch(worker: &Worker, memory: Extent, aside: bool, go: impl FnOnc
     let (local, of, bytes) = (worker.thread_index(), memory.process(), memory.bytes() as usize);
     let then = move |process: &Arc<Process>, outcome: Result<Outcome>| {
         let outcome = outcome.and_then(|outcome| Ok(outcome.into_bytes(of, bytes)?));
-        process.notify(local, Notice::Fetched { fetch, outcome });
+        process.mailboxes.notify(local, Notice::Fetched { fetch, outcome });
     };
-    process.start_reading(memory, Box::new(then));
+    start_reading(process, memory, Box::new(then));
 }

@@ -164,7 +164,7 @@ impl<'w, N: Counted> To<'w, Worker, N> {
     }
 
     fn check_place(&self, process: ProcessId) -> Result<()> {
-        match self.from.process_handle().place_of(self.to) {
+        match self.from.process_handle().job.place_of(self.to) {
             None => Err(self.from.unknown(self.to)),
             Some((of, _)) if of == process => Ok(()),
             Some((of, _)) => Err(Error::WrongProcess { memory: process, wanted: of }),
@@ -259,8 +259,8 @@ impl<'w, N: Counted> To<'w, Worker, N> {
         };
         let lent = LentBuffer { memory: Extent::of(&buffer), read, on_read, aside };
         let process = self.from.process_handle();
-        if let Some((to, _)) = process.place_of(self.to) {
-            process.offer(to, lent.memory);
+        if let Some((to, _)) = process.job.place_of(self.to) {
+            process.links.offer(to, lent.memory);
         }
         let payload = Arguments((lent, counted, arguments));
         type Form<A, R, N> = CallBufferGet<ByPointer, fn(&Worker, A, &[u8]) -> R, A, R, N>;

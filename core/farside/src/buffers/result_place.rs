@@ -194,7 +194,7 @@ impl<R> ResultPlace<R> {
 /// Stores a result in its place, and then counts. An error is ignored if the memory is gone: there
 /// is no caller to tell.
 pub(crate) fn store<R, N: Counted>(process: &Arc<Process>, place: &ResultPlace<R>, content: Content, counted: N) {
-    process.end_accesses();
+    process.accesses.end();
     let Span { memory, offset, bytes: room } = place.place;
     let room = room.saturating_sub(HEAD_BYTES) as usize;
     let Content { status, mut bytes } = content;

@@ -122,7 +122,7 @@ impl Checks {
     /// Asks the process of a worker for the state of an access of that worker.
     fn state_of(&self, me: Accessor<'_>, earlier: &Record, deadline: Instant) -> Result<AccessState> {
         // An owner names workers that have asked it. A worker that does not exist has nothing open.
-        match me.process_handle().place_of(WorkerId::new(earlier.worker)) {
+        match me.process_handle().job.place_of(WorkerId::new(earlier.worker)) {
             Some((of, _)) => self.state_at(me, of, earlier.worker, earlier.lifetime, deadline),
             None => Ok(AccessState::Ended),
         }
@@ -184,7 +184,7 @@ impl Checks {
             asked.count
         };
         let request = (me.thread_index() as u64) << 32 | u64::from(count);
-        if let Some(lost) = process.lost(of) {
+        if let Some(lost) = process.losses.lost(of) {
             return Err(lost);
         }
         message::send(process, of, &question(request))?;
@@ -195,15 +195,15 @@ impl Checks {
             if let Some(answer) = lock(&desk.asked).answer.take() {
                 return Ok(answer);
             }
-            if let Some(lost) = process.lost(of) {
+            if let Some(lost) = process.losses.lost(of) {
                 return Err(lost);
             }
-            process.check_ended()?;
+            process.orders.check_ended()?;
             let left = deadline.saturating_duration_since(me.now());
             if left.is_zero() {
                 return Err(asked_too_long(me));
             }
-            if process.polls() {
+            if process.links.polls {
                 // The service thread takes the answer in.
                 process.transport().stop_polling();
             }
@@ -213,7 +213,7 @@ impl Checks {
 
     /// Returns the state of an access of any worker, as far as this process knows.
     fn state_here(&self, process: &Process, worker: u32, lifetime: Lifetime) -> AccessState {
-        let state = match process.place_of(WorkerId::new(worker)) {
+        let state = match process.job.place_of(WorkerId::new(worker)) {
             Some((of, local)) if of == process.id() => self.epochs.state_of(local, lifetime),
             _ => match lifetime {
                 Lifetime::Epoch(epoch) => AccessState::Told { epoch },
@@ -251,7 +251,7 @@ impl Checks {
 
     /// Answers a question of another process, or notes its answer.
     pub(super) fn take_message(&self, process: &Process, from: ProcessId, message: CheckMessage) {
-        let is_its = |worker| process.is_worker_of(worker, from);
+        let is_its = |worker| process.job.is_worker_of(worker, from);
         let answer = match message {
             CheckMessage::Enter { request, standing, ended, access } if is_its(access.worker) && access.is_valid() => {
                 match self.enter(access, &standing, ended) {

@@ -7,7 +7,7 @@ use farside_fabric::clock::lock;
 
 use super::movement::{MoveMessage, Movement};
 use super::registration::OwnSegments;
-use super::signal::{SignalMessage, SignalRequests};
+use super::signal::{SignalMessage, SignalRequests, take_signal_message};
 use super::space::KnownSegments;
 use crate::Wire;
 use crate::error::Result;
@@ -18,8 +18,10 @@ use crate::runtime::worker::Worker;
 /// The state of the room in one process.
 #[derive(Debug)]
 pub(crate) struct GlobalRoom {
-    movement: Movement,
-    own_segments: OwnSegments,
+    /// The operations of this process.
+    pub(super) movement: Movement,
+    /// The ordinary memory that this process has registered.
+    pub(super) own_segments: OwnSegments,
     signals: Mutex<SignalRequests>,
 }
 
@@ -58,17 +60,17 @@ impl Room for GlobalRoom {
 
     fn take(&self, process: &Arc<Process>, from: ProcessId, message: GlobalMessage) {
         match message {
-            GlobalMessage::Move(message) => process.take_move_message(from, message),
-            GlobalMessage::Signal(message) => process.take_signal_message(from, message),
+            GlobalMessage::Move(message) => self.movement.take(process, from, message),
+            GlobalMessage::Signal(message) => take_signal_message(process, from, message),
         }
     }
 
     fn lose(&self, process: &Process, lost: ProcessId) {
-        process.lose_movement(lost);
+        self.movement.lose(process, lost);
     }
 
     fn serve(&self, process: &Arc<Process>) -> Served {
-        process.advance_movement()
+        self.movement.advance(process)
     }
 
     fn clean_up(&self, _process: &Process) -> bool {
@@ -80,21 +82,16 @@ impl Room for GlobalRoom {
     }
 }
 
-impl Process {
-    /// The operations of this process.
-    #[inline]
-    pub(super) fn movement(&self) -> &Movement {
-        &self.room::<GlobalRoom>().movement
+impl GlobalRoom {
+    /// Returns the room's state in a process.
+    #[inline(always)]
+    pub(super) fn of(process: &Process) -> &Self {
+        process.room()
     }
 
-    /// The ordinary memory that this process has registered.
-    pub(super) fn own_segments(&self) -> &OwnSegments {
-        &self.room::<GlobalRoom>().own_segments
-    }
-
-    /// Signals under way in the memory of other processes.
+    /// Returns the signals under way in the memory of other processes.
     pub(super) fn signals(&self) -> MutexGuard<'_, SignalRequests> {
-        lock(&self.room::<GlobalRoom>().signals)
+        lock(&self.signals)
     }
 }
 

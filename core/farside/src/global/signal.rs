@@ -5,7 +5,7 @@ mod remote;
 
 pub(crate) use self::message::SignalMessage;
 pub(super) use self::remote::RemoteSignal;
-pub(crate) use self::remote::SignalRequests;
+pub(crate) use self::remote::{SignalRequests, take_signal_message};
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -53,7 +53,11 @@ impl Signal {
                 // was put before is visible to it then. A swap would first wait for those stores to
                 // leave this processor, and only then fetch the word's line.
                 word.store(value, Ordering::Release);
-                watchers.are_there(if process.is_reached_by_fences() { watchers.fencing() } else { Fencing::Mutual })
+                watchers.are_there(if process.waits.is_reached_by_fences {
+                    watchers.fencing()
+                } else {
+                    Fencing::Mutual
+                })
             }
             Self::Add(value) => {
                 // SYNC: sequentially consistent, which includes that release.
@@ -110,7 +114,7 @@ impl Worker {
         what: Signal,
     ) -> bool {
         let process = self.process_handle();
-        let Some(home) = place.process().and_then(|owner| process.home_of(owner)) else { return false };
+        let Some(home) = place.process().and_then(|owner| process.links.home_of(owner)) else { return false };
         let Some(word) = self.mapped(place, 8) else { return false };
         let Some(target) = self.mapped(address, data.len()) else { return false };
         // SAFETY: `data` is readable; `mapped` found the target range inside memory that is mapped
@@ -165,7 +169,7 @@ impl GlobalPtr<u64> {
         let place = self.address();
         check_alignment::<u64>(place)?;
         let process = me.process_handle();
-        if let Some(home) = place.process().and_then(|owner| process.home_of(owner))
+        if let Some(home) = place.process().and_then(|owner| process.links.home_of(owner))
             && let Some(word) = me.mapped(place, 8)
         {
             // SAFETY: aligned, as `check_alignment` has checked, and inside memory that is mapped

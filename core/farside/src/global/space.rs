@@ -22,7 +22,9 @@ use farside_fabric::{FabricError, ProcessId, RemoteKey, RemoteRegion};
 use farside_sys::racy;
 
 use crate::error::{Error, Result};
+use crate::global::room::GlobalRoom;
 use crate::global::{AddressFault, GlobalError};
+use crate::memory::ProcessMemory;
 use crate::memory::address::{GlobalAddress, SLOT_COUNT, Segment};
 use crate::memory::segments::{Entry, look_up};
 use crate::runtime::address_cache::{LINE_COUNT, Range};
@@ -56,7 +58,7 @@ impl Worker {
     #[inline(always)]
     pub(super) fn mapped(&self, address: GlobalAddress, bytes: usize) -> Option<*mut u8> {
         let segment = address.segment();
-        let (line, losses) = (segment.index(LINE_COUNT), self.process_handle().losses());
+        let (line, losses) = (segment.index(LINE_COUNT), self.process_handle().losses.count());
         self.address_cache().find(line, segment.bits(), address.within(), bytes, losses)
     }
 
@@ -69,8 +71,8 @@ impl Worker {
             return Err(AddressFault::NoSuchProcess { count }.into());
         }
         // Counted before the look at this owner, so that the next access notices a loss in between.
-        let losses = process.losses();
-        if let Some(lost) = process.lost(owner) {
+        let losses = process.losses.count();
+        if let Some(lost) = process.losses.lost(owner) {
             return Err(lost.into());
         }
         self.address_cache().note_losses(losses);
@@ -92,7 +94,7 @@ impl Worker {
     /// Fills the cache line of a segment of this worker that is mapped here. Where accesses are
     /// observed, all lines stay empty, so that every access takes the slow path, which reports it.
     fn fill(&self, segment: Segment, known: &Known) {
-        if self.process_handle().is_observed() {
+        if self.process_handle().accesses.is_observed() {
             return;
         }
         let (Some(memory), Some(home)) = (known.region.mapped(), &known.home) else { return };
@@ -161,7 +163,7 @@ fn find(process: &Process, owner: ProcessId, segment: Segment, time: Duration) -
         true => process.transport().starter().as_remote(),
         false => process.starter_region(owner, deadline)?,
     };
-    let home = process.home_of(owner).cloned();
+    let home = process.links.home_of(owner).cloned();
     let entry = match &home {
         Some(home) => look_up(home, segment.slot()),
         None => {
@@ -192,8 +194,8 @@ fn find(process: &Process, owner: ProcessId, segment: Segment, time: Duration) -
 }
 
 pub(super) fn own_region(process: &Process, key: RemoteKey) -> Option<RemoteRegion> {
-    let private = || process.own_segments().find(key).map(|region| region.as_remote());
-    process.memory().own_region(key).or_else(private)
+    let private = || GlobalRoom::of(process).own_segments.find(key).map(|region| region.as_remote());
+    ProcessMemory::of(process).own_region(key).or_else(private)
 }
 
 /// Returns where a region of this process begins.
@@ -201,10 +203,10 @@ fn own_base(process: &Process, key: RemoteKey) -> Option<*mut u8> {
     if key.slot == 0 {
         return Some(process.transport().starter().memory().base().as_ptr());
     }
-    let shared = process.memory().own_region(key);
+    let shared = ProcessMemory::of(process).own_region(key);
     match shared.as_ref().and_then(RemoteRegion::mapped) {
         Some(memory) => Some(memory.base().as_ptr()),
-        None => process.own_segments().find(key).map(|region| region.memory().base().as_ptr()),
+        None => GlobalRoom::of(process).own_segments.find(key).map(|region| region.memory().base().as_ptr()),
     }
 }
 
@@ -523,8 +525,8 @@ impl Worker {
             return work(&|index, change| {
                 assert!(index < count, "the index of a word is below the count");
                 // SAFETY: aligned, as `check_alignment` has checked, and below `count` words that
-                // are mapped here, as `mapped` found. They stay mapped while `work` runs, since by the
-                // contract it makes this worker attach or drop no region.
+                // are mapped here, as `mapped` found. They stay mapped while `work` runs, since by
+                // the contract it makes this worker attach or drop no region.
                 Ok(change.apply(unsafe { racy::atomic_u64(base.wrapping_add(index * 8)) }))
             });
         }

@@ -230,7 +230,7 @@ impl<'w, S: Sends<'w>> To<'w, S> {
 
     /// Counts `synchronizer` down when each call was sent, or executed.
     pub fn notify(mut self, synchronizer: &'w Synchronizer<'w>, on: On) -> Self {
-        if let Some((process, _)) = self.from.process_handle().place_of(self.to) {
+        if let Some((process, _)) = self.from.process_handle().job.place_of(self.to) {
             synchronizer.asks(process);
         }
         self.notify = match on {
@@ -261,7 +261,7 @@ impl<'w, S: Sends<'w>, N: Counted> To<'w, S, N> {
 
     #[inline(always)]
     pub(crate) fn operand_of(&self, function: usize) -> Result<u32> {
-        self.from.process_handle().table().offset_of(function)
+        self.from.process_handle().calls.table.offset_of(function)
     }
 
     /// Runs `function(there, arguments)` on the other worker when that worker makes progress.
@@ -591,10 +591,10 @@ impl<N: Counted> To<'_, Worker, N> {
         }
         let mut deadline = worker.deadline_after(worker.default_deadline());
         let Some(cell) = self.outbox else { return Err(Box::new((worker.unknown(self.to), payload))) };
-        if let Err(error) = process.check_callable(cell.borrow().to_process(), how.entry) {
+        if let Err(error) = process.job.check_callable(cell.borrow().to_process(), how.entry) {
             return Err(Box::new((error, payload)));
         }
-        if process.is_observed() {
+        if process.accesses.is_observed() {
             // No call may join a batch without passing the checker.
             how.batch_bytes = 0;
         }
@@ -655,7 +655,7 @@ impl<N: Counted> To<'_, Worker, N> {
         let process = worker.process_handle();
         let when_full = self.when_full_now();
         let mut deadline = worker.deadline_after(worker.default_deadline());
-        process.send_on_lane_or_wait(self.to, how, *payload, when_full, |record_bytes| {
+        process.calls.lanes.send_or_wait(process, self.to, how, *payload, when_full, |record_bytes| {
             worker.wait_for_lane(self.to, record_bytes, &mut deadline)
         })?;
         if let Notify::Sent(latch) = self.notify {

@@ -133,7 +133,7 @@ impl Caller {
 
     /// Returns the path to a worker, with options.
     pub fn to(&self, worker: WorkerId) -> To<'_, Self> {
-        To::new(self, self.process.table(), worker, None)
+        To::new(self, &self.process.calls.table, worker, None)
     }
 
     /// Runs a function on a worker, as [`Worker::call`] does.
@@ -178,8 +178,8 @@ impl Caller {
 
     /// Counts a new call, so that the job does not come to rest before it ends.
     fn begin(&self) -> Result<Underway> {
-        self.process.check_ended()?;
-        let mut going = lock(&self.process.callers().going);
+        self.process.orders.check_ended()?;
+        let mut going = lock(&self.process.calls.callers.going);
         if going.closed {
             return Err(Error::JobEnded { why: "the workers of this process have returned".to_owned() });
         }
@@ -196,14 +196,14 @@ impl Caller {
     ) -> Result<T> {
         let process = &self.process;
         let bell = process.home().doorbell(process.shape().callers());
-        let mut backoff = Backoff::new(process.wait_policy());
+        let mut backoff = Backoff::new(process.waits.policy);
         let mut deadline = process.deadline_after(time);
         loop {
             let token = bell.listen();
             if let Some(found) = look() {
                 return found;
             }
-            process.check_ended()?;
+            process.orders.check_ended()?;
             if backoff.pause() {
                 continue;
             }
@@ -224,12 +224,12 @@ struct Underway(Caller);
 impl Drop for Underway {
     fn drop(&mut self) {
         let process = &self.0.process;
-        let mut going = lock(&process.callers().going);
+        let mut going = lock(&process.calls.callers.going);
         going.calls -= 1;
         let rests = going.calls == 0 && going.resting == process.shape().callable_per_process();
         drop(going);
         if rests {
-            process.call_attention_of_all();
+            process.mailboxes.call_attention_of_all();
         }
     }
 }
@@ -261,7 +261,7 @@ impl Waiter<'_> {
     pub(crate) fn lost(&self, process: ProcessId) -> Option<Error> {
         match self {
             Self::Worker(worker) => worker.lost(process),
-            Self::Caller(caller) => caller.process.lost(process),
+            Self::Caller(caller) => caller.process.losses.lost(process),
         }
     }
 
@@ -292,7 +292,7 @@ impl<'w> Sends<'w> for Caller {
         payload: P,
     ) -> Result<(), (Error, P)> {
         let how = operand.and_then(|operand| {
-            let entry = to.from.process.table().entries().number_of::<T>()?;
+            let entry = to.from.process.calls.table.entries().number_of::<T>()?;
             Ok(Dispatch { entry, operand, batch_bytes: 0 })
         });
         match how {
@@ -313,7 +313,7 @@ impl<'w> Sends<'w> for Caller {
         how: H,
     ) -> Result<(CallerPending<R, H>, ReplyAddress)> {
         let underway = to.from.begin()?;
-        let (slot, address) = to.from.process.callers().slots().reserve(bytes, to.to);
+        let (slot, address) = to.from.process.calls.callers.slots().reserve(bytes, to.to);
         Ok((CallerPending { underway, slot: Some(slot), how, result: std::marker::PhantomData }, address))
     }
 }
@@ -330,12 +330,13 @@ impl<N: Counted> To<'_, Caller, N> {
         let wait = |record_bytes| {
             let left = deadline.left_at(caller.now(), process);
             let waited = caller.wait_until("waiting for room in a lane", left, || {
-                process.lane_may_send(self.to, record_bytes).map(|may| may.then_some(())).transpose()
+                process.calls.lanes.may_send(process, self.to, record_bytes).map(|may| may.then_some(())).transpose()
             });
             waited.map_err(|error| error.late(self.to))
         };
         let when_full = self.when_full.unwrap_or(WhenFull::Retry);
-        process.send_on_lane_or_wait(self.to, how, payload, when_full, wait).map_err(|refused| *refused)?;
+        let sent = process.calls.lanes.send_or_wait(process, self.to, how, payload, when_full, wait);
+        sent.map_err(|refused| *refused)?;
         if let Notify::Sent(latch) = self.notify {
             count_down(process, latch);
         }
@@ -399,7 +400,7 @@ impl<R: Wire, H: Reading<R>> CallerPending<R, H> {
         let look = || look_for(&caller.process, slot, how).map(Ok);
         // An error of the wait itself says nothing of the result, which may still come.
         let result = caller.wait_until("waiting for the result of a call", time, look);
-        let result = result.map_err(|error| with_debtor(&caller.process.callers().slots(), slot, error))?;
+        let result = result.map_err(|error| with_debtor(&caller.process.calls.callers.slots(), slot, error))?;
         self.slot = None;
         result
     }
@@ -407,17 +408,17 @@ impl<R: Wire, H: Reading<R>> CallerPending<R, H> {
 
 fn look_for<R: Wire, H: Reading<R>>(process: &Arc<Process>, slot: SlotHandle, how: H) -> Option<Result<R>> {
     let lost = |on, holder| match holder {
-        Holder::Called => process.place_of(on).and_then(|(of, _)| process.lost(of)),
-        Holder::Process(of) => process.lost(of),
-        Holder::OnTheWay { losses } => process.given_up().nth(losses as usize).map(|of| process.gone(of)),
+        Holder::Called => process.job.place_of(on).and_then(|(of, _)| process.losses.lost(of)),
+        Holder::Process(of) => process.losses.lost(of),
+        Holder::OnTheWay { losses } => process.losses.given_up().nth(losses as usize).map(|of| process.losses.gone(of)),
     };
-    take(process, &mut process.callers().slots(), slot, how, lost)
+    take(process, &mut process.calls.callers.slots(), slot, how, lost)
 }
 
 impl<R, H> Drop for CallerPending<R, H> {
     fn drop(&mut self) {
         if let Some(slot) = self.slot {
-            self.underway.0.process.callers().slots().give_up(slot);
+            self.underway.0.process.calls.callers.slots().give_up(slot);
         }
     }
 }

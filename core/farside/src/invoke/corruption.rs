@@ -52,7 +52,7 @@ fn is_noticed(words: impl Fn(&Worker) -> Vec<u64> + Sync, expected: impl Fn(Corr
                     other => panic!("not noticed: {other:?}"),
                 }
                 // Its memory is not counted any more.
-                let pool = me.process_handle().calls().ring_pool.lock().unwrap();
+                let pool = me.process_handle().calls.rings.lock();
                 let control_bytes = size_of::<RingControl>().next_multiple_of(ALIGN_BYTES);
                 let counted: usize = pool.rings.values().map(|chunk_bytes| chunk_bytes + control_bytes).sum();
                 assert!(!pool.rings.keys().any(|ring| ring.source == 0) && pool.used_bytes() == counted);
@@ -202,7 +202,7 @@ fn frames_for_a_busy_worker(ignores_credit: bool, seed: u64) -> (u64, Option<Cor
         }
         for _ in 0..CALLS {
             me.charge(Duration::from_micros(10));
-            most.fetch_max(me.process_handle().calls().waiting_frames.bytes(), Ordering::Relaxed);
+            most.fetch_max(me.process_handle().calls.waiting_frames.bytes(), Ordering::Relaxed);
         }
         while me.executed() < CALLS.into() {
             if let Err(Error::CorruptRing { cause, .. }) = me.progress() {

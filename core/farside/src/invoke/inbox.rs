@@ -96,7 +96,7 @@ impl Inbox {
 
     /// Returns the number of calls from some processes that quiescence counts.
     pub(crate) fn counted_calls(&self, process: &Process, is_counted: impl Fn(ProcessId) -> bool) -> u64 {
-        let of = |index: usize| process.owner_of(index as u32);
+        let of = |index: usize| process.job.owner_of(index as u32);
         let counted = self
             .counted_calls
             .iter()
@@ -236,7 +236,7 @@ impl Inbox {
 #[inline]
 pub(crate) fn run_arrivals(worker: &Worker) -> Result<usize> {
     let mut inbox = worker.inbox();
-    let fencing = worker.process_handle().fencing();
+    let fencing = worker.process_handle().waits.fencing();
     inbox.notice_arrivals(worker);
     let mut ran = 0;
     let mut turn = 0;
@@ -340,15 +340,18 @@ fn run_ring(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
             // The chunk was granted here before its sender learned of it; the next turn finds it.
             Ok(())
         }
-        Ok(Stop::Corrupt(cause)) => {
-            // Its sender is alive and may still write there.
-            let pieces = inbox.close(index);
-            let ring = RingName { source: index as u32, to: worker.id().number() };
-            worker.process_handle().retire(ring, worker.thread_index(), &pieces);
-            Err(Error::CorruptRing { from: source, cause })
-        }
+        Ok(Stop::Corrupt(cause)) => Err(close_corrupt(worker, inbox, index, source, cause)),
         Err(panic) => Err(handler_error(source, &*panic)),
     }
+}
+
+/// Closes a corrupt ring. Its sender is alive and may still write there.
+#[cold]
+fn close_corrupt(worker: &Worker, inbox: &mut Inbox, index: usize, source: Source, cause: CorruptRecord) -> Error {
+    let pieces = inbox.close(index);
+    let (process, ring) = (worker.process_handle(), RingName { source: index as u32, to: worker.id().number() });
+    process.calls.rings.retire(process, ring, worker.thread_index(), &pieces);
+    Error::CorruptRing { from: source, cause }
 }
 
 /// Runs records until there are no more, or the turn is over. Records each while the worker is
@@ -476,7 +479,7 @@ impl Drop for Counted<'_> {
 }
 
 fn run_frames(worker: &Worker, inbox: &mut Inbox) -> Result<usize> {
-    if !worker.process_handle().has_unmapped_peers() {
+    if !worker.process_handle().links.has_unmapped_peers() {
         return Ok(0);
     }
     let before = worker.executed();
@@ -488,14 +491,14 @@ fn run_frames(worker: &Worker, inbox: &mut Inbox) -> Result<usize> {
 
 /// Tells the senders of frames how much was run, because this worker goes to sleep.
 pub(crate) fn tell_credit(worker: &Worker) {
-    if !worker.process_handle().has_unmapped_peers() {
+    if !worker.process_handle().links.has_unmapped_peers() {
         return;
     }
     let mut inbox = worker.inbox();
     let Inbox { frames, streams, .. } = &mut *inbox;
     for stream in streams {
         if let Some(consumed) = frames[*stream as usize].as_mut().and_then(InFrames::credit_now) {
-            let source = worker.process_handle().source(*stream as usize);
+            let source = worker.process_handle().job.source(*stream as usize);
             worker.process_handle().credit_frames(source, worker, consumed);
         }
     }
@@ -510,7 +513,7 @@ fn run_stream(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
         }
         frames.hold(None);
     }
-    let source = worker.process_handle().source(index);
+    let source = worker.process_handle().job.source(index);
     let handling = Handling::begin(worker.in_handler_flag());
     worker.fetches().set_in_stream(true);
     let before = worker.executed_counted();
@@ -533,7 +536,7 @@ fn run_stream(worker: &Worker, inbox: &mut Inbox, index: usize) -> Result<()> {
 }
 
 fn run_framed(worker: &Worker, source: Source, frames: &mut InFrames) -> Result<(), CorruptRecord> {
-    let table = worker.table().callable_by(worker.process_handle().is_alike_source(source));
+    let table = worker.table().callable_by(worker.process_handle().job.is_alike_source(source));
     while let Some(record) = frames.next_record()? {
         let header = Header::from_word(record[0]);
         let first = if header.short_bytes().is_some() { 1 } else { 2 };
@@ -599,7 +602,7 @@ unsafe fn run_copy(
 /// [`Error::HandlerFailed`]; [`Error::NamedCallRefused`].
 pub(crate) fn run_handed_over(worker: &Worker, record: &HandedOver) -> Result<()> {
     let source = record.source;
-    let table = worker.table().callable_by(worker.process_handle().is_alike_source(source));
+    let table = worker.table().callable_by(worker.process_handle().job.is_alike_source(source));
     let payload = record.payload();
     // SAFETY: the payload is a copy of a whole record's, and the record is taken from its queue
     // once.

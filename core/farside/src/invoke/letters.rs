@@ -267,8 +267,8 @@ pub(crate) fn read_book(book: &AtomicU64) -> (u32, WorkerId) {
 /// Refuses an answer to a call of `on` by `from`, unless that is the process of `on` or may have
 /// got the reply from there. Replies travel only among processes of one binary.
 fn check_sender(process: &Process, from: ProcessId, on: WorkerId) -> Result<(), Fault> {
-    match process.place_of(on) {
-        Some((called, _)) if called == from || process.is_alike(called) && process.is_alike(from) => Ok(()),
+    match process.job.place_of(on) {
+        Some((called, _)) if called == from || process.job.is_alike(called) && process.job.is_alike(from) => Ok(()),
         _ => Err(Fault::Sender),
     }
 }
@@ -277,7 +277,7 @@ fn check_sender(process: &Process, from: ProcessId, on: WorkerId) -> Result<(), 
 /// owner.
 fn letters_of(process: &Process, name: ReplyName) -> Option<(&Letters, usize)> {
     let (of, local) = process.shape().answer_place(name.worker)?;
-    (of == process.id()).then(|| (&**process.letters(local), local))
+    (of == process.id()).then(|| (&*process.calls.letters[local], local))
 }
 
 /// Takes a piece of an answer to a call of this process. Pieces come in order.
@@ -444,7 +444,7 @@ mod tests {
 
     /// Hands a service message to the process as if a peer had sent it.
     fn hand_over(process: &Process, from: u32, message: Vec<u8>) {
-        process.take_call_message(ProcessId::new(from), message);
+        process.calls.take(process, ProcessId::new(from), message);
     }
 
     fn message(name: ReplyName, content: &Content, offset: u64) -> Vec<u8> {

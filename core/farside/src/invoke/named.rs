@@ -289,10 +289,10 @@ fn run_copy(worker: &Worker, from: Source, record: &[u8]) -> bool {
     let arguments = input.rest();
     // A caller may name only its own latches and slots.
     let owner = head.owner().map(|worker| process.shape().answer_place(worker).map(|(process, _)| process));
-    if owner.is_some_and(|owner| owner.is_none() || owner != process.process_of(from)) {
+    if owner.is_some_and(|owner| owner.is_none() || owner != process.job.process_of(from)) {
         return false;
     }
-    let function = find(process.names(), &head);
+    let function = find(&process.calls.names, &head);
     match head.after {
         After::Nothing => {
             let ran = function.and_then(|function| function.run(worker, arguments, None).map_err(NameRefusal::from));
@@ -332,7 +332,7 @@ fn find<'a>(names: &'a Names, head: &Head) -> Result<&'a dyn Function, NameRefus
 /// Records that a call without an answer did not run. The worker reports it as it reports a panic.
 fn note(worker: &Worker, from: Source, head: &Head, ran: Result<(), NameRefusal>) {
     if let Err(why) = ran {
-        let registered = worker.process_handle().names().functions.get(&head.function);
+        let registered = worker.process_handle().calls.names.functions.get(&head.function);
         let name =
             registered.map_or_else(|| format!("#{:016x}", head.function), |registered| registered.name.to_owned());
         worker.count_refused();

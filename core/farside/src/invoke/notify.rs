@@ -54,7 +54,7 @@ pub trait Counted: Wire + Copy + Send + 'static {
 impl Counted for LatchAddress {
     #[inline]
     fn count(self, process: &Arc<Process>) {
-        process.end_accesses_for(self.worker);
+        process.accesses.end_for(self.worker);
         count_down(process, self);
     }
 }
@@ -133,7 +133,7 @@ pub struct Synchronizer<'w> {
 impl<'w> Synchronizer<'w> {
     pub(crate) fn new(owner: Waiter<'w>, count: u32) -> Result<Self> {
         let process = owner.process();
-        let (index, generation) = process.latches().take().ok_or(Error::TooLarge {
+        let (index, generation) = process.calls.latches().take().ok_or(Error::TooLarge {
             what: "a table of synchronizers in use",
             bytes: LATCH_COUNT + 1,
             max: LATCH_COUNT,
@@ -210,7 +210,7 @@ impl Drop for Synchronizer<'_> {
     fn drop(&mut self) {
         // A new generation, so that late calls count nothing.
         self.word().store(pack(self.address.generation.wrapping_add(1), 0), Ordering::Relaxed);
-        self.owner.process().latches().give_back(self.address.index);
+        self.owner.process().calls.latches().give_back(self.address.index);
     }
 }
 
@@ -221,7 +221,7 @@ fn pack(generation: u32, count: u32) -> u64 {
 /// Counts down a latch of any process, and wakes its owner when nothing is left.
 pub(crate) fn count_down(process: &Process, latch: LatchAddress) {
     let Some((owner, local)) = process.shape().answer_place(latch.worker) else { return };
-    let Some(home) = process.home_of(owner) else {
+    let Some(home) = process.links.home_of(owner) else {
         // An owner that cannot be reached is gone.
         let _ = process.send_call(owner, &CallMessage::CountDown { latch });
         return;

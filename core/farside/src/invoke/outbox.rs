@@ -246,7 +246,7 @@ impl Outbox {
         // An error is ignored here: the caller that waits for the records gets it.
         let _ = way.send_staged(process);
         self.take_back(&mut way);
-        process.look_after(&self.way, &mut way, None);
+        process.calls.backlog.look_after(process, &self.way, &mut way, None);
         flushed
     }
 
@@ -366,9 +366,9 @@ impl Outbox {
             if let Err(error) = way.send_staged(process) {
                 return Err((error, payload));
             }
-            if way.phase == way::Phase::Lost || process.is_lost(self.to_process) {
+            if way.phase == way::Phase::Lost || process.losses.is_lost(self.to_process) {
                 way.lose();
-                return Err((process.gone(self.to_process), payload));
+                return Err((process.losses.gone(self.to_process), payload));
             }
             if keeping.hold.is_none() && way.has_room_for(record_bytes) {
                 // The staged records are sent, and the ring has room behind them.
@@ -389,7 +389,7 @@ impl Outbox {
                         // An error is ignored here: the call is kept, and the caller that waits for
                         // it gets the error.
                         let _ = way.send_staged(process);
-                        process.look_after(&self.way, &mut way, None);
+                        process.calls.backlog.look_after(process, &self.way, &mut way, None);
                         return Ok(sent);
                     }
                     Err(payload) => payload,
@@ -400,7 +400,7 @@ impl Outbox {
                         // The call is kept; the caller that waits for it gets the error.
                         let _ = way.send_staged(process);
                         self.take_back(&mut way);
-                        process.look_after(&self.way, &mut way, None);
+                        process.calls.backlog.look_after(process, &self.way, &mut way, None);
                         return Ok(Sent::Staged);
                     }
                     Err(payload) => payload,
@@ -410,7 +410,7 @@ impl Outbox {
             };
             let error = way.ask_to_grow(process, record_bytes).err().unwrap_or_else(|| way.full());
             // Records that were held until now wait for room, and no longer for their time.
-            process.look_after(&self.way, &mut way, None);
+            process.calls.backlog.look_after(process, &self.way, &mut way, None);
             return Err((error, payload));
         }
     }
@@ -426,7 +426,7 @@ impl Outbox {
         age: Duration,
         payload: P,
     ) -> Result<(), P> {
-        if way.phase == way::Phase::Lost || process.is_lost(self.to_process) {
+        if way.phase == way::Phase::Lost || process.losses.is_lost(self.to_process) {
             return Err(payload);
         }
         self.send_batch(process, way, FlushCause::Asked);
@@ -439,14 +439,14 @@ impl Outbox {
         if begins {
             let due = process.clock().now() + age;
             way.hold(due);
-            process.look_after(&self.way, way, Some(due));
+            process.calls.backlog.look_after(process, &self.way, way, Some(due));
         }
         // Records that are staged but not held are due already, and so is this one behind them.
         if way.staged_bytes() >= how.batch_bytes || way.held_until().is_none() {
             way.release(FlushCause::Size);
             // An error is ignored here: the caller that waits for the records gets it.
             let _ = way.send_staged(process);
-            process.look_after(&self.way, way, None);
+            process.calls.backlog.look_after(process, &self.way, way, None);
         }
         Ok(())
     }
@@ -481,7 +481,7 @@ impl Outbox {
             // Not under the lock, because `connect` waits.
             let mapped = process.connect(self.to_process)?.is_some();
             let mut way = self.way.lock();
-            process.add_way(way.name(), &self.way);
+            process.calls.ways.add(way.name(), &self.way);
             if way.phase == way::Phase::Unasked {
                 way.ask(process, mapped)?;
             }
@@ -517,7 +517,7 @@ impl Outbox {
         }
         moved |= way.send_staged(process)?;
         self.take_back(&mut way);
-        process.look_after(&self.way, &mut way, None);
+        process.calls.backlog.look_after(process, &self.way, &mut way, None);
         Ok(moved)
     }
 
@@ -541,7 +541,7 @@ impl Outbox {
         let mut way = shared.lock();
         let sent = way.send_staged(process)?;
         self.take_back(&mut way);
-        process.look_after(&self.way, &mut way, None);
+        process.calls.backlog.look_after(process, &self.way, &mut way, None);
         Ok(sent)
     }
 

@@ -194,7 +194,7 @@ impl Recipients {
     /// The number of lost processes to which this thread has sent nothing since it noticed. A loss
     /// that it has not noticed does not count: what it sends there now is lost, too.
     fn losses(process: &Process) -> u32 {
-        LOSSES.get().unwrap_or_else(|| process.unsendable())
+        LOSSES.get().unwrap_or_else(|| process.losses.unsendable())
     }
 }
 
@@ -226,11 +226,11 @@ impl Mark {
 /// Answers a call: claims its slot, writes the result, and wakes the caller. Discards the answer if
 /// the caller has given up or is gone.
 pub(crate) fn answer(process: &Process, to: ReplyAddress, status: Status, result: impl Answer) {
-    process.end_accesses_for(to.name.worker);
+    process.accesses.end_for(to.name.worker);
     let bytes = result.bytes();
     let Some((caller, local)) = process.shape().answer_place(to.name.worker) else { return };
     let slot = to.name.slot as usize;
-    let home = process.home_of(caller).filter(|home| slot < home.layout().reply_slots(local));
+    let home = process.links.home_of(caller).filter(|home| slot < home.layout().reply_slots(local));
     let found = home.and_then(|home| Some((home, home.reply_place(local, slot, to.room, bytes)?)));
     let Some((home, place)) = found else {
         return send_letter(process, caller, to.name, status, result.into_bytes());
@@ -245,7 +245,7 @@ pub(crate) fn answer(process: &Process, to: ReplyAddress, status: Status, result
     unsafe { result.write(place) };
     finish(state, SlotState { generation: to.name.generation, bytes: bytes as u32, status });
     let bell = home.doorbell(local);
-    bell.ring(if process.is_reached_by_fences() { bell.fencing() } else { Fencing::Mutual });
+    bell.ring(if process.waits.is_reached_by_fences { bell.fencing() } else { Fencing::Mutual });
 }
 
 /// A piece of an answer that travels in messages.
@@ -298,7 +298,7 @@ fn send_letter(process: &Process, caller: ProcessId, to: ReplyName, status: Stat
 #[cold]
 fn mark(process: &Process, to: ReplyName, mark: Mark, messages: u32) -> u32 {
     let Some((caller, local)) = process.shape().answer_place(to.worker) else { return messages };
-    let home = process.home_of(caller).filter(|home| (to.slot as usize) < home.layout().reply_slots(local));
+    let home = process.links.home_of(caller).filter(|home| (to.slot as usize) < home.layout().reply_slots(local));
     if let Some(home) = home.filter(|_| messages == 0) {
         let holder = mark.holder(process.id());
         set_holder(home.reply_state(local, to.slot as usize), to.generation, holder);

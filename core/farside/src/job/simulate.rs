@@ -15,12 +15,11 @@ use crate::Worker;
 use crate::error::{ProcessEnd, Result};
 use crate::invoke::named::{Named, Names};
 use crate::rooms::ROOMS;
-use crate::runtime::home::HomeLayout;
 use crate::runtime::run::{Body, run_process};
 use crate::wire::Wire;
-use farside_launch::child::{Member, TransportChoice};
 use farside_launch::control::{LocalControl, ToCoordinator};
 use farside_launch::coordinator::{Coordinator, Plan};
+use farside_launch::member::{Member, TransportChoice};
 use farside_launch::settings::{Check, Choices, Settings, own_environment};
 
 /// The signal that kills a simulated process.
@@ -232,7 +231,7 @@ impl Simulation {
             let count = settings.processes;
             return Err(FabricError::NoSuchProcess { process: *unknown, count }.into());
         }
-        let starter_bytes = HomeLayout::of(&settings).bytes();
+        let starter_bytes = settings.layout().bytes();
         let fabric = SimFabric::in_turns(settings.processes, starter_bytes, self.seed, self.options)?;
         self.slow.iter().for_each(|(process, times)| fabric.slow_down(*process, *times));
         if let Some(script) = self.script {
@@ -477,7 +476,7 @@ where
     use farside_fabric::shm::{ShmConfig, ShmEndpoint};
 
     let settings = Choices { processes: Some(processes), ..choices }.resolve(&|_| None)?;
-    let starter_bytes = HomeLayout::of(&settings).bytes();
+    let starter_bytes = settings.layout().bytes();
     let random = farside_sys::process::random_bytes().expect("the system has random bytes");
     let job_id = u64::from_le_bytes(random);
     let open = |process| -> Result<Arc<dyn Transport>> {

@@ -9,6 +9,8 @@ use farside_fabric::transport::{AtomicChange, Operation, Outcome};
 
 use super::{Extent, RemoteMemory};
 use crate::error::Result;
+use crate::memory::ProcessMemory;
+use crate::memory::mover::start_transfer;
 use crate::runtime::process::Process;
 
 impl RemoteMemory {
@@ -20,19 +22,19 @@ impl RemoteMemory {
         operation: Operation,
         go_on: impl FnOnce(&Arc<Process>) + Send + 'static,
     ) {
-        if self.check_kind().and_then(|()| process.memory().check_known(self)).is_err() {
+        if self.check_kind().and_then(|()| ProcessMemory::of(process).check_known(self)).is_err() {
             return;
         }
-        if process.home_of(self.process()).is_none() {
+        if process.links.home_of(self.process()).is_none() {
             let then = move |process: &Arc<Process>, outcome: Result<Outcome>| {
                 if outcome.is_ok() {
                     go_on(process);
                 }
             };
-            return process.start_transfer(self.extent(), operation, Box::new(then));
+            return start_transfer(process, self.extent(), operation, Box::new(then));
         }
         let region = match self.process() == process.id() {
-            true => process.region_of(self, Duration::ZERO).ok(),
+            true => ProcessMemory::of(process).region_of(process, self, Duration::ZERO).ok(),
             false => process.transport().attached(self.key),
         };
         let Some(region) = region else {
@@ -45,7 +47,7 @@ impl RemoteMemory {
                 }
             };
             let first = Operation::Atomic64 { offset: 0, change: AtomicChange::Load };
-            return process.start_transfer(stamp, first, Box::new(then));
+            return start_transfer(process, stamp, first, Box::new(then));
         };
         let execute_here = || -> Result<()> {
             let memory = region.mapped().ok_or(FabricError::StaleKey { key: region.key() })?;

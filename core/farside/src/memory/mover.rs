@@ -17,6 +17,7 @@ use farside_fabric::transport::{Completion, Operation, Outcome};
 
 use crate::error::{Error, Result};
 use crate::memory::Extent;
+use crate::memory::ProcessMemory;
 use crate::runtime::aside::Aside;
 use crate::runtime::process::{Process, lock};
 
@@ -88,67 +89,64 @@ impl Mover {
         process.clock().wake(&self.news);
     }
 
+    /// Stops the transfer thread if it was started. Transfers under way are given up.
+    pub(super) fn stop(&self, process: &Process) {
+        self.stop.store(true, Ordering::Release);
+        self.ring(process);
+        let thread = lock(&self.thread).take();
+        // The transfer thread starts the others.
+        thread.into_iter().for_each(Aside::join);
+        let others = std::mem::take(&mut *lock(&self.attaching_threads));
+        others.into_iter().for_each(Aside::join);
+    }
+
     fn finish(&self, process: &Process) {
         // SYNC: release, for the acquire in `is_idle`.
         if self.unfinished.fetch_sub(1, Ordering::Release) == 1
-            && process.callers().all_rest(process.shape().callable_per_process())
+            && process.calls.callers.all_rest(process.shape().callable_per_process())
         {
             // The job may be quiescent now.
-            process.call_attention_of_all();
+            process.mailboxes.call_attention_of_all();
         }
     }
 }
 
-impl Process {
-    /// Executes an operation on memory on the transfer thread, and then calls `then` there with its
-    /// outcome.
-    pub(crate) fn start_transfer(self: &Arc<Self>, memory: Extent, operation: Operation, then: Then) {
-        self.have_moved(memory, Wanted::Operation(operation), then);
-    }
+/// Executes an operation on memory on the transfer thread, and then calls `then` there with its
+/// outcome.
+pub fn start_transfer(process: &Arc<Process>, memory: Extent, operation: Operation, then: Then) {
+    have_moved(process, memory, Wanted::Operation(operation), then);
+}
 
-    /// Reads all of some memory, in the same way as [`start_transfer`](Self::start_transfer).
-    pub(crate) fn start_reading(self: &Arc<Self>, memory: Extent, then: Then) {
-        self.have_moved(memory, Wanted::Read, then);
-    }
+/// Reads all of some memory, in the same way as [`start_transfer`].
+pub(crate) fn start_reading(process: &Arc<Process>, memory: Extent, then: Then) {
+    have_moved(process, memory, Wanted::Read, then);
+}
 
-    fn have_moved(self: &Arc<Self>, memory: Extent, wanted: Wanted, then: Then) {
-        let mover = self.memory().mover();
-        let deadline = self.clock().now() + self.settings().deadline;
-        mover.unfinished.fetch_add(1, Ordering::Relaxed);
-        if let Err(error) = self.ensure_mover() {
-            then(self, Err(error));
-            mover.finish(self);
-            return;
-        }
-        lock(&mover.queue).push_back(Transfer { memory, wanted, then, deadline });
-        mover.ring(self);
+fn have_moved(process: &Arc<Process>, memory: Extent, wanted: Wanted, then: Then) {
+    let mover = ProcessMemory::of(process).mover();
+    let deadline = process.clock().now() + process.settings().deadline;
+    mover.unfinished.fetch_add(1, Ordering::Relaxed);
+    if let Err(error) = ensure_mover(process) {
+        then(process, Err(error));
+        mover.finish(process);
+        return;
     }
+    lock(&mover.queue).push_back(Transfer { memory, wanted, then, deadline });
+    mover.ring(process);
+}
 
-    fn ensure_mover(self: &Arc<Self>) -> Result<()> {
-        let mut thread = lock(&self.memory().mover().thread);
-        if thread.is_some() {
-            return Ok(());
-        }
-        *thread = Some(Aside::start(self, "farside mover", move_until_stopped)?);
-        Ok(())
+fn ensure_mover(process: &Arc<Process>) -> Result<()> {
+    let mut thread = lock(&ProcessMemory::of(process).mover().thread);
+    if thread.is_some() {
+        return Ok(());
     }
-
-    /// Stops the transfer thread if it was started. Transfers under way are given up.
-    pub(crate) fn stop_mover(&self) {
-        let mover = self.memory().mover();
-        mover.stop.store(true, Ordering::Release);
-        mover.ring(self);
-        let thread = lock(&mover.thread).take();
-        // The transfer thread starts the others.
-        thread.into_iter().for_each(Aside::join);
-        let others = std::mem::take(&mut *lock(&mover.attaching_threads));
-        others.into_iter().for_each(Aside::join);
-    }
+    *thread = Some(Aside::start(process, "farside mover", move_until_stopped)?);
+    Ok(())
 }
 
 /// Hands a transfer over to the attaching thread of its region's owner.
 fn attach_aside(process: &Arc<Process>, transfer: Transfer) {
-    let mover = process.memory().mover();
+    let mover = ProcessMemory::of(process).mover();
     let owner = transfer.memory.process();
     let mut attaching = lock(&mover.attaching);
     if let Some(waiting) = attaching.get_mut(&owner) {
@@ -171,7 +169,7 @@ fn attach_aside(process: &Arc<Process>, transfer: Transfer) {
 
 /// Attaches the regions of transfers, and hands these back to the transfer thread.
 fn attach_all_of(process: &Arc<Process>, owner: ProcessId) {
-    let mover = process.memory().mover();
+    let mover = ProcessMemory::of(process).mover();
     let next = || {
         let mut attaching = lock(&mover.attaching);
         let next = attaching.get_mut(&owner)?.pop_front();
@@ -194,11 +192,11 @@ fn attach_all_of(process: &Arc<Process>, owner: ProcessId) {
 /// Calls the continuation of a transfer that has ended.
 fn end(process: &Arc<Process>, then: Then, outcome: Result<Outcome>) {
     then(process, outcome);
-    process.memory().mover().finish(process);
+    ProcessMemory::of(process).mover().finish(process);
 }
 
 fn move_until_stopped(process: &Arc<Process>) {
-    let mover = process.memory().mover();
+    let mover = ProcessMemory::of(process).mover();
     let mut underway: VecDeque<Underway> = VecDeque::new();
     let mut full: VecDeque<Transfer> = VecDeque::new();
     loop {
@@ -240,7 +238,7 @@ enum Started {
 
 fn start(process: &Arc<Process>, transfer: Transfer) -> Started {
     let is_late = process.clock().now() >= transfer.deadline;
-    if let Some(error) = process.lost(transfer.memory.process()).or_else(|| is_late.then(|| overdue(process))) {
+    if let Some(error) = process.losses.lost(transfer.memory.process()).or_else(|| is_late.then(|| overdue(process))) {
         end(process, transfer.then, Err(error));
         return Started::Ended;
     }
@@ -282,7 +280,7 @@ fn end_what_has_ended(process: &Arc<Process>, underway: &mut VecDeque<Underway>)
         let Some(transfer) = underway.pop_front() else { break };
         let result = match transfer.completion.try_take() {
             Some(result) => result.map_err(|error| process.explain(error)),
-            None => match process.lost(transfer.peer) {
+            None => match process.losses.lost(transfer.peer) {
                 Some(lost) => Err(lost),
                 None if now >= transfer.deadline => Err(overdue(process)),
                 None => {

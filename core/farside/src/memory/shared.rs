@@ -63,22 +63,22 @@ impl Room for ProcessMemory {
     }
 
     fn begin(&self, process: &Process) {
-        publish(process.home(), process.starter_key(process.id()));
+        publish(process.home(), process.links.starter_key(process.id()));
     }
 
     fn take(&self, process: &Arc<Process>, from: ProcessId, message: MemoryMessage) {
-        process.take_memory_message(from, message);
+        self.take_memory_message(process, from, message);
     }
 
     /// Takes back the memory that the lost process asked for.
     fn lose(&self, process: &Process, lost: ProcessId) {
         let mut grants = lock(&self.grants);
         grants.release_all_of(lost);
-        process.note_granted(&grants);
+        self.note_granted(process, &grants);
     }
 
     fn stop(&self, process: &Process) {
-        process.stop_mover();
+        self.mover.stop(process);
     }
 
     fn is_settled(&self) -> bool {
@@ -143,133 +143,145 @@ impl Released {
     }
 }
 
-impl Process {
-    /// The room's state in this process.
-    pub(crate) fn memory(&self) -> &ProcessMemory {
-        self.room()
+impl ProcessMemory {
+    /// Returns the room's state in a process.
+    pub(crate) fn of(process: &Process) -> &Self {
+        process.room()
     }
 
     /// Notes how much memory of this process others have, for the counters of workers.
-    fn note_granted(&self, grants: &Grants) {
-        self.remote_memory_bytes().store(grants.granted_bytes(), Ordering::Relaxed);
+    fn note_granted(&self, process: &Process, grants: &Grants) {
+        process.activities.remote_memory_bytes.store(grants.granted_bytes(), Ordering::Relaxed);
     }
 
     /// Returns the region of a handle's memory, attached. Waits for at most `time`.
-    pub(super) fn region_of(&self, memory: &RemoteMemory, time: Duration) -> Result<RemoteRegion> {
-        if memory.process() == self.id() {
-            let region = lock(&self.memory().grants).region_of(memory);
+    pub(super) fn region_of(&self, process: &Process, memory: &RemoteMemory, time: Duration) -> Result<RemoteRegion> {
+        if memory.process() == process.id() {
+            let region = lock(&self.grants).region_of(memory);
             return region.map_err(|why| refused(memory, why));
         }
-        self.check_process(memory.process())?;
+        check_process(process, memory.process())?;
         memory.check_kind()?;
-        let deadline = self.clock().now() + time;
-        self.transport().attach(memory.key, deadline).map_err(|error| self.explain(error))
-    }
-
-    fn check_process(&self, process: ProcessId) -> Result<()> {
-        let count = self.shape().processes;
-        if process.number() < count { Ok(()) } else { Err(Error::UnknownProcess { process, count }) }
+        let deadline = process.clock().now() + time;
+        process.transport().attach(memory.key, deadline).map_err(|error| process.explain(error))
     }
 
     /// Gives memory of this process to the process `to`.
-    fn grant(&self, to: ProcessId, bytes: u64, near: Locality) -> Result<RemoteMemory, MemoryRefusal> {
-        let nodes = self.nodes();
+    fn grant(
+        &self,
+        process: &Process,
+        to: ProcessId,
+        bytes: u64,
+        near: Locality,
+    ) -> Result<RemoteMemory, MemoryRefusal> {
+        let nodes = self.nodes(process);
         let node = match near {
             Locality::Anywhere => None,
             Locality::Node(node) if nodes.has(node) => Some(node),
             Locality::Node(node) => return Err(MemoryRefusal::NoSuchNode { node }),
             Locality::Thread(local) => nodes.of_thread(local as usize),
         };
-        let mut grants = lock(&self.memory().grants);
+        let mut grants = lock(&self.grants);
         let memory = grants.allocate(to, bytes, node)?;
-        self.note_granted(&grants);
+        self.note_granted(process, &grants);
         drop(grants);
-        publish(self.home(), memory.key);
-        if let Some(observer) = self.observer() {
+        publish(process.home(), memory.key);
+        if let Some(observer) = process.accesses.observer() {
             observer.renewed(memory.extent());
         }
         Ok(memory)
     }
 
     /// Takes memory back on behalf of a process, whose note an observer of accesses is given.
-    fn take_back(&self, memory: &RemoteMemory, by: ProcessId, note: &[u8]) -> Result<(), MemoryRefusal> {
-        let mut grants = lock(&self.memory().grants);
+    fn take_back(
+        &self,
+        process: &Process,
+        memory: &RemoteMemory,
+        by: ProcessId,
+        note: &[u8],
+    ) -> Result<(), MemoryRefusal> {
+        let mut grants = lock(&self.grants);
         grants.release(memory)?;
-        self.note_granted(&grants);
-        if let Some(observer) = self.observer() {
+        self.note_granted(process, &grants);
+        if let Some(observer) = process.accesses.observer() {
             // Under the lock: before the memory can be allocated again.
-            observer.released(self, memory.extent(), by, note);
+            observer.released(process, memory.extent(), by, note);
         }
         Ok(())
     }
 
     /// The NUMA nodes of this machine.
-    fn nodes(&self) -> &Nodes {
-        self.memory().nodes.get_or_init(|| self.find_nodes())
-    }
-
-    fn find_nodes(&self) -> Nodes {
-        if self.clock().is_simulated() {
-            return Nodes::unknown();
-        }
-        let settings = self.settings();
-        let (index, count) = (self.id().index(), settings.processes as usize);
-        match Topology::of_this_machine() {
-            Ok(topology) => Nodes::on(&topology, settings.bind, index, count, settings.threads as usize),
-            // Memory can be allocated without knowing the nodes.
-            Err(_) => Nodes::unknown(),
-        }
+    fn nodes(&self, process: &Process) -> &Nodes {
+        self.nodes.get_or_init(|| find_nodes(process))
     }
 
     /// Answers a request of another process about memory, or notes its answer.
-    pub(crate) fn take_memory_message(&self, from: ProcessId, message: MemoryMessage) {
+    pub(crate) fn take_memory_message(&self, process: &Process, from: ProcessId, message: MemoryMessage) {
         let (request, answer) = match message {
             MemoryMessage::Allocate { request, bytes, near } => {
-                let answer = match self.grant(from, bytes, near) {
+                let answer = match self.grant(process, from, bytes, near) {
                     // It asked before it was lost; the memory that it had was taken back by then.
-                    Ok(memory) if self.is_lost(from) => {
-                        let mut grants = lock(&self.memory().grants);
+                    Ok(memory) if process.losses.is_lost(from) => {
+                        let mut grants = lock(&self.grants);
                         let _ = grants.release(&memory);
-                        return self.note_granted(&grants);
+                        return self.note_granted(process, &grants);
                     }
                     Ok(memory) => MemoryMessage::Allocated { request, memory },
                     Err(why) => MemoryMessage::Refused { request, why },
                 };
-                self.kill_point(KillPoint::MemoryGranted);
-                return self.respond_on_memory(from, answer);
+                process.kill_point(KillPoint::MemoryGranted);
+                return respond(process, from, answer);
             }
             MemoryMessage::Release { request, memory, note } => {
-                let answer = match self.take_back(&memory, from, &note) {
+                let answer = match self.take_back(process, &memory, from, &note) {
                     Ok(()) => MemoryMessage::Released { request },
                     Err(why) => MemoryMessage::Refused { request, why },
                 };
-                self.kill_point(KillPoint::MemoryReleased);
-                return self.respond_on_memory(from, answer);
+                process.kill_point(KillPoint::MemoryReleased);
+                return respond(process, from, answer);
             }
             MemoryMessage::Allocated { request, memory } => (request, Answer::Allocated(memory)),
             MemoryMessage::Released { request } => (request, Answer::Released),
             MemoryMessage::Refused { request, why } => (request, Answer::Refused(why)),
         };
-        let waiting = lock(&self.memory().requests).answer(request, answer.clone());
+        let waiting = lock(&self.requests).answer(request, answer.clone());
         match (waiting, answer) {
-            (Some(local), _) => self.call_attention(local),
-            (None, Answer::Allocated(memory)) if memory.process() == from => self.return_unwanted(memory),
+            (Some(local), _) => process.mailboxes.call_attention(local),
+            (None, Answer::Allocated(memory)) if memory.process() == from => self.return_unwanted(process, memory),
             (None, _) => {}
         }
     }
 
     /// Releases memory that arrived after its asker stopped waiting.
-    fn return_unwanted(&self, memory: RemoteMemory) {
+    fn return_unwanted(&self, process: &Process, memory: RemoteMemory) {
         // No thread waits for the answer either.
-        let request = lock(&self.memory().requests).begin(0);
-        lock(&self.memory().requests).give_up(request);
-        self.respond_on_memory(memory.process(), MemoryMessage::Release { request, memory, note: Vec::new() });
+        let request = lock(&self.requests).begin(0);
+        lock(&self.requests).give_up(request);
+        respond(process, memory.process(), MemoryMessage::Release { request, memory, note: Vec::new() });
     }
+}
 
-    fn respond_on_memory(&self, to: ProcessId, message: MemoryMessage) {
-        // A process that is lost by now needs no answer.
-        let _ = self.send::<ProcessMemory>(to, &message);
+fn check_process(here: &Process, process: ProcessId) -> Result<()> {
+    let count = here.shape().processes;
+    if process.number() < count { Ok(()) } else { Err(Error::UnknownProcess { process, count }) }
+}
+
+fn find_nodes(process: &Process) -> Nodes {
+    if process.clock().is_simulated() {
+        return Nodes::unknown();
     }
+    let settings = process.settings();
+    let (index, count) = (process.id().index(), settings.processes as usize);
+    match Topology::of_this_machine() {
+        Ok(topology) => Nodes::on(&topology, settings.bind, index, count, settings.threads as usize),
+        // Memory can be allocated without knowing the nodes.
+        Err(_) => Nodes::unknown(),
+    }
+}
+
+fn respond(process: &Process, to: ProcessId, message: MemoryMessage) {
+    // A process that is lost by now needs no answer.
+    let _ = process.send::<ProcessMemory>(to, &message);
 }
 
 impl Worker {
@@ -305,8 +317,8 @@ impl Worker {
     pub fn allocate(&self, bytes: usize) -> Result<Registered> {
         let allocator = self.room::<ProcessMemory>().allocator.get_or_init(|| {
             let process = self.process_handle();
-            let node = process.nodes().of_thread(self.thread_index());
-            Allocator::new(process.memory().by_node.on(node, None), AllocatorOptions::default())
+            let node = ProcessMemory::of(process).nodes(process).of_thread(self.thread_index());
+            Allocator::new(ProcessMemory::of(process).by_node.on(node, None), AllocatorOptions::default())
         });
         Ok(self.renewed(allocator.allocate(bytes)?))
     }
@@ -314,16 +326,16 @@ impl Worker {
     pub(crate) fn allocate_with(&self, bytes: usize, options: AllocateOptions) -> Result<Registered> {
         let process = self.process_handle();
         let node = match options.node {
-            Some(node) if !process.nodes().has(node.0) => {
+            Some(node) if !ProcessMemory::of(process).nodes(process).has(node.0) => {
                 let why = MemoryRefusal::NoSuchNode { node: node.0 };
                 return Err(MemoryError::Refused { process: self.process(), bytes: bytes as u64, why }.into());
             }
             Some(node) => Some(node.0),
-            None => process.nodes().of_thread(self.thread_index()),
+            None => ProcessMemory::of(process).nodes(process).of_thread(self.thread_index()),
         };
         let mut others = self.room::<ProcessMemory>().others.borrow_mut();
         let known = others.iter().position(|(of, _)| *of == options).unwrap_or_else(|| {
-            let source = process.memory().by_node.on(node, options.pages);
+            let source = ProcessMemory::of(process).by_node.on(node, options.pages);
             others.push((options, Allocator::new(source, AllocatorOptions::default())));
             others.len() - 1
         });
@@ -332,7 +344,7 @@ impl Worker {
 
     /// Reports a new buffer to an observer of accesses.
     fn renewed(&self, buffer: Registered) -> Registered {
-        if let Some(observer) = self.process_handle().observer() {
+        if let Some(observer) = self.process_handle().accesses.observer() {
             observer.renewed(Extent::of(&buffer));
         }
         buffer
@@ -345,7 +357,7 @@ impl Worker {
     }
 
     pub(crate) fn memory_report(&self) -> Vec<NodeReport> {
-        self.process_handle().memory().by_node.report()
+        ProcessMemory::of(self.process_handle()).by_node.report()
     }
 
     /// Allocates memory of this process or another: anywhere in it, on one of its NUMA nodes, or
@@ -380,14 +392,14 @@ impl Worker {
             Place::In(owner) => (owner, Locality::Anywhere),
             Place::OnNode(owner, node) => (owner, Locality::Node(node.0)),
             Place::Near(worker) => {
-                let (owner, local) = process.place_of(worker).ok_or_else(|| self.unknown(worker))?;
+                let (owner, local) = process.job.place_of(worker).ok_or_else(|| self.unknown(worker))?;
                 (owner, Locality::Thread(local as u32))
             }
         };
-        process.check_process(owner)?;
+        check_process(process, owner)?;
         let refused = |why| Error::from(MemoryError::Refused { process: owner, bytes, why });
         if owner == process.id() {
-            return process.grant(owner, bytes, near).map_err(refused);
+            return ProcessMemory::of(process).grant(process, owner, bytes, near).map_err(refused);
         }
         let ask = |request| MemoryMessage::Allocate { request, bytes, near };
         match self.ask_for_memory(owner, "waiting for memory of another process", ask)? {
@@ -421,16 +433,18 @@ impl Worker {
         let touch = Touch::here(AccessKind::Release);
         let process = self.process_handle();
         let owner = memory.process();
-        process.check_process(owner)?;
+        check_process(process, owner)?;
         let note = self.check_release(&memory, touch)?;
         if owner == process.id() {
-            return process.take_back(&memory, owner, &note).map_err(|why| refused(&memory, why));
+            return ProcessMemory::of(process)
+                .take_back(process, &memory, owner, &note)
+                .map_err(|why| refused(&memory, why));
         }
         let ask = |request| MemoryMessage::Release { request, memory, note };
         match self.ask_for_memory(owner, "giving memory back to another process", ask)? {
             Answer::Refused(why) => Err(refused(&memory, why)),
             _ => {
-                lock(&process.memory().released).add(&memory);
+                lock(&ProcessMemory::of(process).released).add(&memory);
                 Ok(())
             }
         }
@@ -442,7 +456,7 @@ impl Worker {
     /// # Errors
     /// A conflict with an open access of another worker.
     fn check_release(&self, memory: &RemoteMemory, touch: Touch) -> Result<Vec<u8>> {
-        let Some(observer) = self.process_handle().observer() else { return Ok(Vec::new()) };
+        let Some(observer) = self.process_handle().accesses.observer() else { return Ok(Vec::new()) };
         // A stale handle releases nothing: the owner refuses it.
         if memory.check(self).is_ok() {
             self.check_access(memory.key, memory.offset, memory.bytes as usize, touch)?;
@@ -459,10 +473,10 @@ impl Worker {
     ) -> Result<Answer> {
         self.not_in_handler(doing)?;
         let process = self.process_handle();
-        if let Some(lost) = process.lost(owner) {
+        if let Some(lost) = process.losses.lost(owner) {
             return Err(lost);
         }
-        let requests = &process.memory().requests;
+        let requests = &ProcessMemory::of(process).requests;
         let request = lock(requests).begin(self.thread_index());
         let asked = process.send::<ProcessMemory>(owner, &ask(request));
         process.kill_point(KillPoint::MemoryAsked);
@@ -471,14 +485,14 @@ impl Worker {
                 if let Some(answer) = lock(requests).take(request) {
                     return Some(Ok(answer));
                 }
-                worker.process_handle().lost(owner).map(Err)
+                worker.process_handle().losses.lost(owner).map(Err)
             })
         });
         if answer.is_err()
             && let Some(Answer::Allocated(memory)) = lock(requests).give_up(request)
             && memory.process() == owner
         {
-            process.return_unwanted(memory);
+            ProcessMemory::of(process).return_unwanted(process, memory);
         }
         answer
     }
@@ -534,7 +548,7 @@ mod tests {
     fn a_forged_handle_does_not_open_starter_memory() {
         let body = |me: &Worker| -> Result<()> {
             for process in (0..me.process_count()).map(ProcessId::new) {
-                let key = me.process_handle().starter_key(process);
+                let key = me.process_handle().links.starter_key(process);
                 let forged = RemoteMemory { key, offset: 64, bytes: 64, id: 0, generation: 0 };
                 for refused in [forged.put(me, 0, &[1]), forged.get(me, 0, &mut [0]), forged.check(me)] {
                     let why = refused.expect_err("starter memory is no grant");

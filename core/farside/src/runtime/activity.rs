@@ -177,6 +177,8 @@ pub(crate) struct Activities {
     taking: Mutex<()>,
     /// The counter and the monotonic clock at the same moment.
     anchor: (u64, Duration),
+    /// Bytes of this process's memory that other processes use. Written by the room `memory`.
+    pub(crate) remote_memory_bytes: AtomicU64,
 }
 
 impl Activities {
@@ -192,6 +194,7 @@ impl Activities {
             session: AtomicU32::new(0),
             taking: Mutex::new(()),
             anchor: both_clocks(),
+            remote_memory_bytes: AtomicU64::new(0),
         }
     }
 
@@ -335,7 +338,7 @@ pub struct Activity {
 impl Activity {
     pub(crate) fn of(process: &Arc<Process>) -> Self {
         let (shape, process_id) = (process.shape(), process.id());
-        Self { activities: process.activities().clone(), shape, process_id, process: Arc::downgrade(process) }
+        Self { activities: process.activities.clone(), shape, process_id, process: Arc::downgrade(process) }
     }
 
     /// Makes the workers count the time of waits and calls from their next look at their notices
@@ -383,7 +386,7 @@ impl Activity {
         let Some(process) = self.process.upgrade() else { return };
         for (local, words) in self.activities.threads.iter().enumerate() {
             if !words.asked.swap(true, Ordering::Relaxed) {
-                process.call_attention(local);
+                process.mailboxes.call_attention(local);
             }
         }
     }
@@ -463,7 +466,7 @@ impl Activity {
     /// Keeps the deadlines of the process from passing, as [`Worker::hold_deadlines`] does. Returns
     /// `None` if the process has left its job.
     pub fn hold_deadlines(&self) -> Option<DeadlineHold> {
-        Some(self.process.upgrade()?.holds().begin())
+        Some(self.process.upgrade()?.waits.holds.begin())
     }
 }
 

@@ -97,14 +97,14 @@ pub struct Deadline {
 impl Deadline {
     #[inline]
     pub(crate) fn after(time: Duration, now: Instant, process: &Process) -> Self {
-        Self { at: now + time.min(FOREVER), held: process.holds().so_far(now).0 }
+        Self { at: now + time.min(FOREVER), held: process.waits.holds.so_far(now).0 }
     }
 
     /// Returns the time at which it passes, as far as is known now. It is later than `now` while a
     /// hold exists.
     #[inline]
     pub(crate) fn at(&mut self, now: Instant, process: &Process) -> Instant {
-        let (held, is_held) = process.holds().so_far(now);
+        let (held, is_held) = process.waits.holds.so_far(now);
         self.at += held.saturating_sub(self.held);
         self.held = self.held.max(held);
         if is_held { self.at.max(now + AHEAD) } else { self.at }
@@ -126,17 +126,10 @@ impl Deadline {
     }
 }
 
-impl Process {
-    #[inline]
-    pub(crate) fn deadline_after(&self, time: Duration) -> Deadline {
-        Deadline::after(time, self.clock().now(), self)
-    }
-}
-
 impl Caller {
     /// Keeps the deadlines of this process from passing: [`Worker::hold_deadlines`].
     pub fn hold_deadlines(&self) -> DeadlineHold {
-        self.process_handle().holds().begin()
+        self.process_handle().waits.holds.begin()
     }
 }
 
@@ -166,7 +159,7 @@ impl Worker {
     /// *Cost*: a lock. Waits of a process in which there has never been a hold pay one load where
     /// they look at the clock; later a lock.
     pub fn hold_deadlines(&self) -> DeadlineHold {
-        self.process_handle().holds().begin()
+        self.process_handle().waits.holds.begin()
     }
 
     /// Returns a deadline for a wait of several steps. The time of [holds](Self::hold_deadlines)

@@ -56,7 +56,7 @@ impl Extent {
 
     /// Returns the region as [`region`](Self::region) does, but waits until `deadline` at most.
     pub(crate) fn region_until(&self, process: &Process, deadline: Instant) -> Result<RemoteRegion> {
-        if let Some(lost) = process.lost(self.process()) {
+        if let Some(lost) = process.losses.lost(self.process()) {
             return Err(lost);
         }
         process.transport().attach(self.key, deadline).map_err(|error| process.explain(error))

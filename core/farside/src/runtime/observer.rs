@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::panic::{Location, RefUnwindSafe, UnwindSafe};
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use farside_fabric::memory::Registered;
@@ -138,7 +138,7 @@ impl<'a> Accessor<'a> {
     }
 
     pub(crate) fn end_accesses(&self) {
-        self.process.end_accesses();
+        self.process.accesses.end();
     }
 }
 
@@ -220,14 +220,14 @@ pub(crate) struct Hold {
 impl Hold {
     /// Reports that the operation has completed, and that only its own worker can know that.
     pub(crate) fn complete(self, process: &Process) {
-        if let Some(observer) = process.observer() {
+        if let Some(observer) = process.accesses.observer() {
             observer.complete(process, self);
         }
     }
 
     /// Reports that the operation was not made, or that others may know that it has completed.
     pub(crate) fn end(self, process: &Process) {
-        if let Some(observer) = process.observer() {
+        if let Some(observer) = process.accesses.observer() {
             observer.end(process, self);
         }
     }
@@ -274,7 +274,7 @@ fn seat(observer: &Arc<dyn Observer>, local: usize) -> Seated {
 /// Ends the accesses of the calling thread if it is a worker thread of the observer's process. Any
 /// other thread may act for each of the workers, so it ends the accesses of all.
 #[cold]
-fn end_for(observer: &Arc<dyn Observer>, to: Option<WorkerId>) {
+fn end_accesses_of(observer: &Arc<dyn Observer>, to: Option<WorkerId>) {
     observer.end_accesses(local_of(observer), to);
 }
 
@@ -303,7 +303,7 @@ impl UnwindSafe for Watched {}
 impl Watched {
     /// Returns `None` if accesses are not observed.
     pub(crate) fn new(process: &Arc<Process>, key: RemoteKey, base: *const u8) -> Option<Self> {
-        process.is_observed().then(|| Self { process: process.clone(), key, base: base.addr() })
+        process.accesses.is_observed().then(|| Self { process: process.clone(), key, base: base.addr() })
     }
 
     /// Reports an access of the calling thread, if that is a worker thread of the process.
@@ -313,7 +313,7 @@ impl Watched {
     #[cold]
     #[inline(never)]
     pub(crate) fn report(&self, start: *const u8, bytes: usize, touch: Touch) {
-        let Some(observer) = self.process.observer() else { return };
+        let Some(observer) = self.process.accesses.observer() else { return };
         let Some(local) = local_of(observer) else { return };
         let offset = start.addr().wrapping_sub(self.base) as u64;
         let memory = Extent { key: self.key, offset, bytes: bytes as u64 };
@@ -326,7 +326,7 @@ impl Watched {
 }
 
 /// Ends the accesses of the calling thread if it is a worker thread. Used between threads of one
-/// process in code that does not know the process; other code uses `Process::end_accesses`.
+/// process in code that does not know the process; other code uses `Accesses::end`.
 #[inline]
 pub fn end_accesses_here() {
     HERE.with_borrow(|here| {
@@ -336,7 +336,26 @@ pub fn end_accesses_here() {
     });
 }
 
-impl Process {
+/// The observer of a process's accesses, if there is one.
+#[derive(Debug, Default)]
+pub struct Accesses {
+    /// Set, if at all, before the process has workers.
+    observer: OnceLock<Arc<dyn Observer>>,
+}
+
+impl Accesses {
+    /// Returns the observer, if there is one.
+    #[inline]
+    pub(crate) fn observer(&self) -> Option<&Arc<dyn Observer>> {
+        self.observer.get()
+    }
+
+    /// Installs an observer. Must be called before the process has workers; a second call has no
+    /// effect.
+    pub(crate) fn observe(&self, observer: Arc<dyn Observer>) {
+        let _ = self.observer.set(observer);
+    }
+
     /// Returns whether accesses are observed.
     #[inline]
     pub(crate) fn is_observed(&self) -> bool {
@@ -352,17 +371,17 @@ impl Process {
     /// before anything that shows another thread how far this one is. A thread that is not a worker
     /// may know of the accesses of any worker of its process.
     #[inline]
-    pub(crate) fn end_accesses(&self) {
+    pub fn end(&self) {
         if let Some(observer) = self.observer() {
-            end_for(observer, None);
+            end_accesses_of(observer, None);
         }
     }
 
-    /// Like [`end_accesses`](Self::end_accesses), before only one worker is notified.
+    /// Like [`end`](Self::end), before only one worker is notified.
     #[inline]
-    pub(crate) fn end_accesses_for(&self, to: u32) {
+    pub(crate) fn end_for(&self, to: u32) {
         if let Some(observer) = self.observer() {
-            end_for(observer, Some(WorkerId::new(to)));
+            end_accesses_of(observer, Some(WorkerId::new(to)));
         }
     }
 }
@@ -378,17 +397,17 @@ impl Worker {
     /// *Cost*: none, unless accesses are checked.
     #[inline]
     pub fn end_accesses(&self) {
-        self.process_handle().end_accesses();
+        self.process_handle().accesses.end();
     }
 
     /// Returns the epoch of this worker's accesses; 0 if accesses are not observed.
     pub(crate) fn access_epoch(&self) -> u64 {
-        self.process_handle().observer().map_or(0, |observer| observer.epoch(self.thread_index()))
+        self.process_handle().accesses.observer().map_or(0, |observer| observer.epoch(self.thread_index()))
     }
 
     /// Reports that all workers know of what this worker did in its past epochs up to this one.
     pub(crate) fn all_know_accesses(&self, epoch: u64) {
-        if let Some(observer) = self.process_handle().observer() {
+        if let Some(observer) = self.process_handle().accesses.observer() {
             observer.all_know(self.thread_index(), epoch);
         }
     }
@@ -404,7 +423,7 @@ impl Worker {
 
     #[cold]
     fn notice_access(&self, key: RemoteKey, offset: u64, bytes: usize, touch: Touch) -> Result<()> {
-        if let Some(observer) = self.process_handle().observer() {
+        if let Some(observer) = self.process_handle().accesses.observer() {
             let memory = Extent { key, offset, bytes: bytes as u64 };
             observer.access(Accessor::of(self), Part { memory, touch })?;
         }
@@ -426,7 +445,7 @@ impl Worker {
         for Part { memory, touch } in parts.iter().filter(|part| part.touch.kind == AccessKind::Write) {
             self.note_put(memory.key.process, memory.bytes as usize, touch.site);
         }
-        let observer = self.process_handle().observer();
+        let observer = self.process_handle().accesses.observer();
         observer.map(|observer| observer.begin(Accessor::of(self), parts, after)).transpose()
     }
 
@@ -497,13 +516,13 @@ mod tests {
         let (own, other): (Arc<dyn Observer>, Arc<dyn Observer>) = (here.clone(), there.clone());
         let ended = |observer: &Ended| std::mem::take(&mut *observer.0.lock().unwrap());
         let seated = seat(&own, 1);
-        end_for(&own, None);
+        end_accesses_of(&own, None);
         end_accesses_here();
         assert_eq!(ended(&here), [Some(1), Some(1)]);
-        end_for(&other, None);
+        end_accesses_of(&other, None);
         assert_eq!(ended(&there), [None], "the thread is no worker of that process");
         drop(seated);
-        end_for(&own, None);
+        end_accesses_of(&own, None);
         end_accesses_here();
         assert_eq!(ended(&here), [None]);
     }

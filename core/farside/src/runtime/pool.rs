@@ -21,7 +21,6 @@ use crate::error::{Result, Source};
 use crate::invoke::inbox::run_handed_over;
 use crate::runtime::process::{Process, lock};
 use crate::runtime::worker::Worker;
-use farside_launch::layout::Shape;
 use farside_launch::settings::Settings;
 
 /// The longest sleep of a receiver that waits for room in the queue, before it checks whether the
@@ -118,7 +117,7 @@ impl Pool {
     pub(crate) fn new(settings: &Settings) -> Self {
         let receiver = settings.threads as usize;
         let counters = |count: u32| (0..count).map(|_| AtomicU64::new(0)).collect::<Box<[_]>>();
-        let receivers = Shape::new(settings).callable();
+        let receivers = settings.shape().callable();
         let of_member = || OfMember { sent: counters(receivers), continuations: AtomicUsize::new(0) };
         Self {
             members: receiver + 1..receiver + 1 + settings.pool_threads as usize,
@@ -142,7 +141,7 @@ impl Pool {
     /// over have run, and so have their continuations.
     pub(crate) fn idle_counts(&self, process: &Process, is_counted: impl Fn(ProcessId) -> bool) -> Option<(u64, u64)> {
         self.look_while_idle(|| {
-            let is_to_counted = |to: usize| process.owner_of(to as u32).is_some_and(&is_counted);
+            let is_to_counted = |to: usize| process.job.owner_of(to as u32).is_some_and(&is_counted);
             let by_receiver = self.of_members.iter().flat_map(|member| member.sent.iter().enumerate());
             // SYNC: acquire, pairs with the releases in `publish` and `hand_over`: a count of a
             // later record brings the count of its handover with it.
@@ -178,13 +177,13 @@ impl Pool {
             let queued = self.queued_bytes.load(Ordering::Relaxed);
             // A record longer than the cap enters only an empty queue. After the end of the job
             // members take no more records, so the receiver stops waiting.
-            if queued == 0 || queued + record.bytes() <= self.cap_bytes || process.check_ended().is_err() {
+            if queued == 0 || queued + record.bytes() <= self.cap_bytes || process.orders.check_ended().is_err() {
                 break;
             }
             process.clock().sleep(&self.room, seen, NAP);
         }
         self.handed_over.fetch_add(1, Ordering::Relaxed);
-        if let Some((from, _)) = process.process_of_source(record.source) {
+        if let Some((from, _)) = process.job.process_of_source(record.source) {
             // SYNC: release, pairs with the acquire in `idle_counts`: after the total count.
             self.handed_over_by[from.index()].fetch_add(1, Ordering::Release);
         }
@@ -228,7 +227,7 @@ impl Pool {
         let process = member.process_handle();
         let threads = process.shape().callable_per_process();
         // A thread that finds the pool idle knows of what the calls did.
-        process.end_accesses();
+        process.accesses.end();
         let own = &self.of_members[member.thread_index() - self.members.start];
         // SYNC: release, for the acquires in `idle_counts`: `sent` before `continuations`, and both
         // before the records count as finished.
@@ -240,9 +239,9 @@ impl Pool {
         // SYNC: also acquire: the last member to finish sees the handover of the others' records.
         let finished = self.finished.fetch_add(records, Ordering::AcqRel) + records;
         let is_done = continuations == 0 && finished == self.handed_over.load(Ordering::Relaxed);
-        if is_done && process.callers().all_rest(threads) {
+        if is_done && process.calls.callers.all_rest(threads) {
             // This may have been the last thing that kept the job from ending.
-            process.call_attention_of_all();
+            process.mailboxes.call_attention_of_all();
         }
     }
 }
@@ -272,7 +271,7 @@ impl Worker {
     /// [`Error::NamedCallRefused`](crate::Error::NamedCallRefused).
     pub(crate) fn run_handed_over(&self) -> Result<()> {
         let process = self.process_handle();
-        let pool = process.pool();
+        let pool = &process.calls.pool;
         let mut ran = Ran { pool, member: self, records: 0 };
         while let Some(record) = pool.take(process, self.thread_index()) {
             ran.records += 1;

@@ -48,8 +48,8 @@ const TAG_COUNT: usize = 16;
 /// messages.
 pub(crate) const TAG_BIT: u8 = 0x80;
 
-/// Set beside [`TAG_BIT`] and the tag in the one byte that answers a message for a room that the
-/// receiver does not have.
+/// Set together with [`TAG_BIT`] and the tag in the one byte that answers a message for a room that
+/// the receiver does not have.
 const ABSENT: u8 = 0x40;
 
 /// A part of the library that builds on the runtime. The implementing type is its state in one

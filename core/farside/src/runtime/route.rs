@@ -8,7 +8,6 @@ use farside_fabric::shm::{ShmConfig, ShmEndpoint};
 use farside_fabric::{FabricError, MachineId, ProcessId, Transport};
 
 use crate::error::Result;
-use crate::runtime::home::HomeLayout;
 use farside_launch::control::{CARD_BYTES_MAX, PeerCard};
 use farside_launch::settings::{ADDRESS, Lookup, Settings};
 
@@ -54,7 +53,7 @@ pub(crate) fn open_fabric(process: ProcessId, settings: &Settings, lookup: Looku
     let fabric = OfiEndpoint::open(OfiConfig {
         process,
         process_count: settings.processes,
-        starter_bytes: HomeLayout::of(settings).bytes(),
+        starter_bytes: settings.layout().bytes(),
         provider: settings.fabric.provider().map(str::to_owned),
         address: lookup(ADDRESS).map(|address| address.to_string_lossy().into_owned()),
         device: settings.nics.as_ref().map(|nics| nics.of(process).to_owned()),
@@ -87,7 +86,7 @@ pub(crate) fn open_route(
         process_count: settings.processes,
         job_id: *job_id,
         secret: *secret,
-        starter_bytes: HomeLayout::of(settings).bytes(),
+        starter_bytes: settings.layout().bytes(),
         user_by_system_call: true,
     };
     let Some(fabric) = fabric else { return Ok(ShmEndpoint::open(config)?) };

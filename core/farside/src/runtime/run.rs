@@ -15,20 +15,19 @@ use farside_sys::net::{Interest, wait_ready};
 use farside_sys::topology::{self, Topology};
 
 use crate::error::{Error, Result};
-use crate::invoke::calls::Functions;
 use crate::invoke::inbox::panic_message;
 use crate::invoke::named::Names;
 use crate::invoke::table::FunctionTable;
 use crate::runtime::home::Shape;
-use crate::runtime::process::{Loss, Process};
+use crate::runtime::process::{JobFacts, Loss, Process};
 use crate::runtime::room::RoomEntry;
 use crate::runtime::route::{StartOrders, open_fabric, open_route};
 use crate::runtime::service::serve;
 use crate::runtime::worker::Worker;
-use farside_launch::child::{Member, TransportChoice};
 use farside_launch::control::{Control, Greeting, JobShape, ToCoordinator, ToProcess};
 use farside_launch::host::host_id;
 use farside_launch::kill_point::KillPoint;
+use farside_launch::member::{Member, TransportChoice};
 use farside_launch::settings::{Settings, opening_time, own_environment};
 
 /// The sleep between two checks for the start, for a transport without descriptors.
@@ -82,7 +81,7 @@ fn run_started(process: &Arc<Process>, body: &Body<'_>) -> Result<Vec<Outcome>> 
         if let Err(panic) = service.join() {
             resume_unwind(panic);
         }
-        process.rooms().stop(process);
+        process.rooms.stop(process);
         outcomes
     })
 }
@@ -130,7 +129,7 @@ fn run_threads<'scope>(
 /// it to its CPUs.
 fn run_thread(process: &Arc<Process>, local: usize, bound: Result<()>, body: &Body<'_>) -> Result<()> {
     let worker = Worker::new(process.clone(), local);
-    let _seated = process.seat(local);
+    let _seated = process.accesses.seat(local);
     let is_worker = local < process.shape().threads as usize;
     let run = || {
         bound?;
@@ -155,7 +154,7 @@ fn run_thread(process: &Arc<Process>, local: usize, bound: Result<()>, body: &Bo
 
 /// Tells the coordinator that this process has failed, and ends the job for its other workers.
 fn fail(process: &Process, message: String, because_of: Option<ProcessId>) {
-    process.control().send(ToCoordinator::Failed { message: message.clone(), because_of });
+    process.orders.control.send(ToCoordinator::Failed { message: message.clone(), because_of });
     process.end(farside_launch::control::Ending::Other(message));
 }
 
@@ -166,8 +165,8 @@ fn places(process: &Process) -> Result<Vec<Option<topology::CpuSet>>> {
     }
     let topology = Topology::of_this_machine().map_err(unreadable)?;
     // Workers are placed among the processes of their machine.
-    let here = process.machine_of(process.id());
-    let together = (0..settings.processes).map(ProcessId::new).filter(|other| process.machine_of(*other) == here);
+    let here = process.job.machine_of(process.id());
+    let together = (0..settings.processes).map(ProcessId::new).filter(|other| process.job.machine_of(*other) == here);
     let count = together.clone().count();
     let index = together.take_while(|other| *other != process.id()).count();
     Ok(topology::place(settings.bind, index, count, settings.threads as usize, &topology))
@@ -196,8 +195,9 @@ fn start(member: Member, names: Names, rooms: &[RoomEntry]) -> Result<Arc<Proces
     };
     let cpus = topology::current_affinity().map_err(unreadable)?.len();
     let (alike, machines, job_id) = (orders.alike(process), orders.machines(), orders.job_id);
-    let functions = Functions { table, names, alike, machines, job_id };
-    let process = Process::new(settings, functions, transport, control, cpus, kill_plan, rooms);
+    let shape = settings.shape();
+    let job = JobFacts { id: process, shape, settings, alike, machines, job_id, kill_plan };
+    let process = Process::new(job, table, names, transport, control, cpus, rooms);
     process.kill_point(KillPoint::EndpointOpened);
     Ok(process)
 }
@@ -211,7 +211,7 @@ fn greeting(
 ) -> Result<Greeting> {
     let (fingerprint, table_hash) = table.identity();
     let table_hash = table_hash ^ build;
-    let Shape { processes, threads, without_body } = Shape::new(settings);
+    let Shape { processes, threads, without_body } = settings.shape();
     let (host, fabric) = match transport {
         TransportChoice::ByRoute => (host_id(process, processes, &own_environment)?, settings.fabric.clone()),
         // A transport that exists already needs no route.

@@ -33,7 +33,11 @@ const IDLE_LOOKS_MAX: u32 = 16;
 /// only the first piece wakes the thread. The thread then looks regularly, until
 /// [`IDLE_LOOKS_MAX`] looks in a row have found no new work.
 #[derive(Debug)]
-pub(crate) struct Watch(Mutex<Looks>);
+pub(crate) struct Watch {
+    /// Locked by the thread that takes in the transport's events, so that they stay in order.
+    taking_in: Mutex<()>,
+    looks: Mutex<Looks>,
+}
 
 #[derive(Debug)]
 struct Looks {
@@ -45,12 +49,13 @@ struct Looks {
 
 impl Watch {
     pub(crate) fn new() -> Self {
-        Self(Mutex::new(Looks { has_work: false, idle: IDLE_LOOKS_MAX }))
+        let looks = Looks { has_work: false, idle: IDLE_LOOKS_MAX };
+        Self { taking_in: Mutex::new(()), looks: Mutex::new(looks) }
     }
 
     /// Notes new work. Returns whether the service thread must be woken for it.
     fn note_work(&self) -> bool {
-        let mut looks = lock(&self.0);
+        let mut looks = lock(&self.looks);
         looks.has_work = true;
         looks.idle == IDLE_LOOKS_MAX
     }
@@ -58,7 +63,7 @@ impl Watch {
     /// Called by the service thread before it waits. Returns the time after which it must look
     /// again, if it looks regularly.
     fn look(&self) -> Option<Duration> {
-        let mut looks = lock(&self.0);
+        let mut looks = lock(&self.looks);
         let had_work = std::mem::take(&mut looks.has_work);
         looks.idle = if had_work { 0 } else { IDLE_LOOKS_MAX.min(looks.idle + 1) };
         (looks.idle < IDLE_LOOKS_MAX).then_some(LOOK_EVERY)
@@ -78,21 +83,21 @@ impl Process {
 /// Runs until `stop` is set and the transport is woken.
 pub(crate) fn serve(process: &Arc<Process>, stop: &AtomicBool) {
     while !stop.load(Ordering::Acquire) {
-        let taking_in = lock(&process.taking_in);
+        let taking_in = lock(&process.watch.taking_in);
         process.transport().progress();
-        while let Some(message) = process.control().receive() {
+        while let Some(message) = process.orders.control.receive() {
             take_order(process, message);
         }
         take_events(process);
-        let serve_at = process.serve_waiting();
-        let rooms_at = process.rooms().serve(process, false).again;
+        let serve_at = process.calls.rings.serve_waiting(process);
+        let rooms_at = process.rooms.serve(process, false).again;
         drop(taking_in);
-        let backlog_at = process.send_backlog();
-        let resend_at = process.flush_outgoing().then(|| process.clock().now() + RESEND_AFTER);
+        let backlog_at = process.calls.backlog.send(process);
+        let resend_at = process.links.flush_outgoing().then(|| process.clock().now() + RESEND_AFTER);
         let suspects_at = process.give_up_suspects();
         let look_at = process.watch.look().map(|after| process.clock().now() + after);
         let next = [serve_at, rooms_at, backlog_at, resend_at, suspects_at, look_at].into_iter().flatten().min();
-        let control = process.control().fd();
+        let control = process.orders.control.fd();
         process.transport().wait(control.as_slice(), next);
     }
 }
@@ -101,11 +106,11 @@ pub(crate) fn serve(process: &Arc<Process>, stop: &AtomicBool) {
 /// whether anything arrived. A waiting worker calls this because it then finds what it waits for
 /// sooner than if it were woken.
 pub(crate) fn poll(process: &Arc<Process>) -> bool {
-    let Ok(_taking_in) = process.taking_in.try_lock() else { return false };
+    let Ok(_taking_in) = process.watch.taking_in.try_lock() else { return false };
     process.transport().progress();
     let any = take_events(process);
-    let moved = process.rooms().serve(process, false).moved;
-    process.flush_outgoing();
+    let moved = process.rooms.serve(process, false).moved;
+    process.links.flush_outgoing();
     any | moved
 }
 
@@ -118,12 +123,12 @@ fn take_events(process: &Arc<Process>) -> bool {
             Event::Message { from, message } => {
                 // Dropped: malformed messages and forbidden requests, whose sender is not of this
                 // job, and messages from a process that was given up.
-                if process.is_given_up(from) {
+                if process.losses.is_given_up(from) {
                     continue;
                 }
                 match message.split_first() {
-                    Some((tag, _)) if tag & room::TAG_BIT != 0 => process.rooms().take(process, from, &message),
-                    _ => process.take_call_message(from, message),
+                    Some((tag, _)) if tag & room::TAG_BIT != 0 => process.rooms.take(process, from, &message),
+                    _ => process.calls.take(process, from, message),
                 }
             }
             Event::Disconnected { process: peer } => {
@@ -146,25 +151,23 @@ fn take_order(process: &Arc<Process>, order: ToProcess) {
         }
         ToProcess::Lost { process: lost, root, why } => {
             tracing::debug!(process = lost.number(), root = root.number(), why, "order: a process is lost");
-            if let Some(confirmed) = process.confirmed_lost().get(lost.index()) {
-                confirmed.store(true, Ordering::Relaxed);
-            }
+            process.losses.confirm(lost);
             process.lose(lost, Loss { root, why });
             // This process may have given up the other one before, so that `lose` wakes no worker
             // that waits for the confirmation.
-            process.call_attention_of_all();
+            process.mailboxes.call_attention_of_all();
         }
         ToProcess::Confirm { round } => {
             tracing::debug!(round, "order: report the counts");
             process.begin_round(round);
         }
-        ToProcess::Probe => process.control().send(ToCoordinator::Alive),
+        ToProcess::Probe => process.orders.control.send(ToCoordinator::Alive),
         ToProcess::Ask { number, question } => {
             // A question of another version has an empty answer.
             let question = wire::decode(wire::Decoder::new(&question), 0);
             let answer = question.map(|question| wire::encode(&Activity::of(process).answer(question), Vec::new()));
             for message in ToCoordinator::told(number, &answer.unwrap_or_default()) {
-                process.control().send(message);
+                process.orders.control.send(message);
             }
         }
         ToProcess::Finish => {

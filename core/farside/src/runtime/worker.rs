@@ -45,6 +45,7 @@ use crate::invoke::outcome::Outcome;
 use crate::invoke::pending::{Continuation, Next, Pending};
 use crate::invoke::reply::{Holder, Recipients, Reply};
 use crate::invoke::reply_slots::{ReplySlots, SlotHandle};
+use crate::invoke::ring::rings::new_outbox;
 use crate::invoke::table::FunctionTable;
 use crate::runtime::activity::Words;
 use crate::runtime::activity::recorder::Recorder;
@@ -162,7 +163,7 @@ impl Worker {
             role: Role::of(local, process.settings()),
             outboxes: (0..shape.callable()).map(|_| OnceCell::new()).collect(),
             inbox: RefCell::new(Inbox::new(home.clone(), local, shape.sources())),
-            replies: RefCell::new(ReplySlots::new(home.clone(), local, id, process.letters(local).clone())),
+            replies: RefCell::new(ReplySlots::new(home.clone(), local, id, process.calls.letters[local].clone())),
             continuations: RefCell::default(),
             after_letters: RefCell::default(),
             losses_seen: Cell::new(0),
@@ -178,11 +179,11 @@ impl Worker {
             lost: RefCell::default(),
             loss_hooks: RefCell::default(),
             collectives: RefCell::new(Collectives::new(id)),
-            locals: Locals::new(process.job_id()),
+            locals: Locals::new(process.job.job_id),
             shared_numbers: Numbers::default(),
             local_numbers: Numbers::default(),
-            words: process.activities().words(local).clone(),
-            recorder: Recorder::new(process.is_observed()),
+            words: process.activities.words(local).clone(),
+            recorder: Recorder::new(process.accesses.is_observed()),
             borrowed: Cell::new(None),
             executed: Cell::new(0),
             refused: Cell::new(0),
@@ -193,7 +194,7 @@ impl Worker {
             address_cache: AddressCache::new(),
             started_operations: StartedOperations::default(),
             function: Cell::new((u32::MAX, 0)),
-            rooms: process.rooms().locals(&process, local),
+            rooms: process.rooms.locals(&process, local),
             home,
             process,
         }
@@ -242,11 +243,11 @@ impl Worker {
     }
 
     pub(crate) fn machine_of(&self, process: ProcessId) -> MachineId {
-        self.process.machine_of(process)
+        self.process.job.machine_of(process)
     }
 
     pub(crate) fn machine_count(&self) -> u32 {
-        self.process.machine_count()
+        self.process.job.machine_count()
     }
 
     /// Returns the index of this thread in its process.
@@ -288,7 +289,7 @@ impl Worker {
     /// If there is no such worker.
     #[track_caller]
     pub fn process_of(&self, worker: WorkerId) -> ProcessId {
-        self.process.place_of(worker).expect("the worker belongs to this job").0
+        self.process.job.place_of(worker).expect("the worker belongs to this job").0
     }
 
     /// Returns the first worker of a process, for errors that know only the process.
@@ -324,7 +325,7 @@ impl Worker {
     /// Returns the pool that this thread hands calls over to, if it is a receiver.
     #[inline]
     pub(crate) fn hands_over_to(&self) -> Option<&Pool> {
-        (self.role == Role::Receiver).then(|| self.process.pool())
+        (self.role == Role::Receiver).then(|| &self.process.calls.pool)
     }
 
     /// Returns the job's [deadline](crate::Job::deadline): how long anything waits for another
@@ -342,11 +343,7 @@ impl Worker {
 
     /// Returns whether a process is lost, as [`lost_processes`](Self::lost_processes) counts it.
     pub fn is_lost(&self, process: ProcessId) -> bool {
-        self.process.is_named_lost(process) || self.has_outlived(process)
-    }
-
-    pub(crate) fn has_heard_of_loss(&self, process: ProcessId) -> bool {
-        self.process.is_lost(process)
+        self.process.losses.is_named(process) || self.has_outlived(process)
     }
 
     /// Returns the lost processes whose last calls have run here: those that
@@ -495,10 +492,10 @@ impl Worker {
         let mut sent = SendCounters::default();
         self.send_counters().for_each(|one| sent.add(&one));
         let replies_pending = self.replies.borrow().in_use() as u64;
-        let ring_bytes_here = self.process.ring_memory_bytes() as u64;
-        let ring_bytes_registered_here = self.process.ring_memory_registered_bytes() as u64;
+        let ring_bytes_here = self.process.calls.rings.used_bytes() as u64;
+        let ring_bytes_registered_here = self.process.calls.rings.registered_bytes() as u64;
         let (executed, refused) = (self.executed.get(), self.refused.get());
-        let remote_memory_bytes_here = self.process.remote_memory_bytes().load(Ordering::Relaxed);
+        let remote_memory_bytes_here = self.process.activities.remote_memory_bytes.load(Ordering::Relaxed);
         Counters {
             sent,
             executed,
@@ -542,7 +539,7 @@ impl Worker {
     /// Returns the time that this thread may wait for a service thread. A handler must not keep
     /// other callers waiting for a process that does not answer.
     pub(crate) fn patience(&self) -> Duration {
-        if self.is_in_handler() { self.process.handlers_patience() } else { self.default_deadline() }
+        if self.is_in_handler() { self.process.job.handlers_patience() } else { self.default_deadline() }
     }
 
     /// Returns the error that counts, with the cause of the loss that it names. A called function
@@ -561,7 +558,7 @@ impl Worker {
 
     #[inline]
     pub(crate) fn table(&self) -> &FunctionTable {
-        self.process.table()
+        &self.process.calls.table
     }
 
     /// Returns the address of the function at an offset in the program's text.
@@ -571,7 +568,7 @@ impl Worker {
         if known == offset {
             return Some(address);
         }
-        let address = self.process.table().function_at(offset)?;
+        let address = self.process.calls.table.function_at(offset)?;
         self.function.set((offset, address));
         Some(address)
     }
@@ -585,7 +582,7 @@ impl Worker {
     #[inline]
     pub(crate) fn outbox_cell(&self, to: WorkerId) -> Option<&RefCell<Outbox>> {
         let cell = self.outboxes.get(to.index())?;
-        Some(cell.get_or_init(|| RefCell::new(self.process.new_outbox(self.id.number(), to))))
+        Some(cell.get_or_init(|| RefCell::new(new_outbox(&self.process, self.id.number(), to))))
     }
 
     /// Returns the cache of the ranges of global memory that are mapped here.
@@ -747,7 +744,7 @@ impl Worker {
 
     /// Returns the error for a lost process whose last calls have run here.
     pub(crate) fn lost(&self, process: ProcessId) -> Option<Error> {
-        self.has_outlived(process).then(|| self.process.gone(process))
+        self.has_outlived(process).then(|| self.process.losses.gone(process))
     }
 
     /// Returns the error for a call of `on` whose answer `holder` owes, if it never comes.
@@ -760,7 +757,7 @@ impl Worker {
             Holder::Called => self.lost(self.process_of(on)),
             Holder::Process(process) => self.lost(process),
             Holder::OnTheWay { losses } => {
-                self.lost.borrow().get(losses as usize).map(|process| self.process.gone(*process))
+                self.lost.borrow().get(losses as usize).map(|process| self.process.losses.gone(*process))
             }
         }
     }
@@ -768,7 +765,7 @@ impl Worker {
     /// Returns the error for the process that was lost first.
     #[inline]
     pub(crate) fn any_lost(&self) -> Option<Error> {
-        self.lost.borrow().first().map(|process| self.process.gone(*process))
+        self.lost.borrow().first().map(|process| self.process.losses.gone(*process))
     }
 
     /// Returns a value that changes whenever calls have run or notices were taken here.
@@ -777,7 +774,7 @@ impl Worker {
     }
 
     pub(crate) fn has_notices(&self) -> bool {
-        self.process.attention(self.local) != self.attention_seen.get()
+        self.process.mailboxes.attention(self.local) != self.attention_seen.get()
     }
 
     #[inline]

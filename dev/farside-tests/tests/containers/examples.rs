@@ -2,8 +2,8 @@
 
 use std::process::{Command, Stdio};
 
-/// Runs an example with these numbers and returns its output. It lies beside the folder of test
-/// programs.
+/// Runs an example with these numbers and returns its output. It lies next to the folder of
+/// test programs.
 fn run(name: &str, flags: &[&str]) -> String {
     let test = std::env::current_exe().unwrap();
     let example = test.ancestors().nth(2).expect("a folder of a target").join("examples").join(name);

@@ -19,7 +19,7 @@ trait Step {
     type State: Clone + Eq + Hash;
 
     /// Returns the states that may follow if the step happens now: none if it cannot happen in this
-    /// state with the result that it had, several if its caller was not told.
+    /// state with the result that it had, several if its caller got no answer.
     fn after(&self, state: &Self::State) -> Vec<Self::State>;
 }
 
@@ -220,7 +220,7 @@ fn maps_are_told_from_others() {
     // One that overlaps with it, and a second one.
     assert!(map(&[(0, 9, Insert, 5, NONE), (1, 2, Get, 0, NONE), (3, 4, Get, 0, some(5))]));
     assert!(!map(&[(0, 9, Insert, 5, NONE), (1, 2, Get, 0, some(5)), (3, 4, Get, 0, NONE)]));
-    // Two workers find the key new, and both are told so, or each finds the other's.
+    // Two workers find the key new, and both get that answer, or each finds the other's.
     assert!(!map(&[(0, 2, Insert, 5, NONE), (1, 3, TryInsert, 6, NONE)]));
     assert!(!map(&[(0, 2, TryInsert, 5, some(6)), (1, 3, TryInsert, 6, some(5))]));
     assert!(map(&[(0, 2, Insert, 5, some(0)), (1, 3, TryInsert, 6, NONE)]));

@@ -255,7 +255,7 @@ fn sizes_and_ends(me: &Worker) -> Result<()> {
     me.barrier()
 }
 
-/// Workers that pass different arguments are told so, and nothing changes.
+/// Workers that pass different arguments get an error, and nothing changes.
 fn unequal_arguments(me: &Worker) -> Result<()> {
     let own = u64::from(me.id().number());
     let unequal = QueueError::Unequal { worker: WorkerId::new(1) };
@@ -363,8 +363,8 @@ mod deep {
     }
 }
 
-/// A called function uses a queue of its own process, and is told that it cannot wait elsewhere.
-/// Then it has done nothing.
+/// A called function uses a queue of its own process, and gets the error that it cannot wait
+/// elsewhere. Then it has done nothing.
 #[test]
 fn called_functions_use_queues_at_hand() {
     for implementation in [Implementation::OneSided, Implementation::Call] {

@@ -376,7 +376,7 @@ impl PartialEq for Touchy {
     }
 }
 
-/// A panic is told to the caller, and the value goes on.
+/// A panic reaches the caller as an error, and the value goes on.
 fn a_panic_is_told(me: &Worker) -> Result<()> {
     let remotes = Remotes::new(me)?;
     let items: Remote<Vec<u64>> = at_next(me, remotes)?;

@@ -31,7 +31,7 @@ const INSPECT_PROGRAM: &str = "FARSIDE_XTASK_INSPECT_TESTS";
 /// A job whose process 0 looks at all of it over the network.
 const LOOK: &str = "network::ranks_are_seen_over_the_network";
 
-/// What the names of the tests begin with that run as ranks, each with the variable of its program.
+/// The beginnings of the names of tests that run as ranks, each with the variable of its program.
 const SUITES: [(&str, &str); 10] = [
     (PROGRAM, "calls::"),
     (PROGRAM, "global::everything_by_processes"),

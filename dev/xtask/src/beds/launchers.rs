@@ -41,7 +41,7 @@ struct Plan {
     proof: Proof,
 }
 
-/// What the output of the ranks has to show.
+/// The text that the output of the ranks has to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Proof {
     /// Nothing.

@@ -1,4 +1,4 @@
-//! What each bed needs from the system, and the Debian package that brings it.
+//! The needs of each bed from the system, and the Debian package that brings each.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -9,15 +9,15 @@ use super::source::{Kind, Source, Word};
 /// The rooms of each crate, bottom to top. `<` separates floors: a room may name the rooms of lower
 /// floors. Rooms joined by `+` may name each other as well.
 const ROOMS: &str = "
-    farside-sys: fence file futex image library limits net poller prefetch process_memory racy topology \
-        < pmix process < shm < origin
+    farside-sys: fence file futex image library limits net poller prefetch origin process_memory racy \
+        topology < pmix process < shm
     farside-macros: options < element wire < service test_attribute
     farside-wire: error < portable reader schema < encode < beside boxed compound plain < check < wire
     farside-fabric: sync < ids < clock < wait < ring < bell < operation < region < transport < queue < memory \
         < emulated < shm < ofi < sim < route
-    farside-transmit: looks posted sync < open signals < queue < circular < transmitter linear
+    farside-transmit: looks posted sync < open signals < queue < transmitter < circular < linear
     farside-launch: error < control nic ring_options layout < settings < coordinator host kill_point log \
-        < child < rendezvous < start
+        < member < rendezvous < child < start
     farside: error < runtime+invoke < memory < buffers < check < dist < extensions < global < kit rooms < job \
         < prelude tour __private
     farside-kit: room_error < notifications pipe section sync tasks < heap < prelude

@@ -22,8 +22,8 @@ use super::shared::Edit;
 use crate::network::WRITE;
 use crate::points::Points;
 use crate::protocol::{
-    About, Answer, CHANGE_BYTES_MAX, Door, Got, HeldThing, Listen, Neighbors, NetworkDoor, Order, Part, Places,
-    Question, Refused, Role, Stayed, Wanted,
+    About, Answer, CHANGE_BYTES_MAX, Door, Got, HeldKind, HeldThing, Listen, Neighbors, NetworkDoor, Order, Part,
+    Places, Question, Refused, Role, Stayed, Wanted,
 };
 use crate::spans::{Block, Span, elements};
 
@@ -298,13 +298,20 @@ impl Door for Handlers {
         Ok(number)
     }
 
-    async fn stay(&self, cx: &Call, after: u64, hold: Option<u64>, reader: u64) -> Result<Stayed, Refused> {
+    async fn stay(
+        &self,
+        cx: &Call,
+        after: u64,
+        hold: Option<u64>,
+        is_pause: bool,
+        reader: u64,
+    ) -> Result<Stayed, Refused> {
         may_write(cx)?;
         let reader = self.reader(cx, reader);
         self.readers.arrival(reader).await;
         let lease = self.readers.lease(self.next_number(), reader, None);
         self.points.pass();
-        let staying = self.holds.begin(after, hold, lease)?;
+        let staying = self.holds.begin(after, hold, is_pause, lease)?;
         self.points.pass();
         let stayed = staying.await;
         self.points.pass();
@@ -326,7 +333,7 @@ impl Door for Handlers {
         for area in self.areas.all() {
             let Source::Memory(memory) = &area.source else { continue };
             let Part { name, worker, .. } = area.part();
-            let held = |number| HeldThing { number, memory: Some((name, worker)), step: None };
+            let held = |number| HeldThing { number, kind: HeldKind::Memory { name, worker }, step: None };
             all.extend(memory.held().map(held));
         }
         Ok(all)

@@ -27,7 +27,7 @@ use std::time::Duration;
 use farside::{Caller, DeadlineHold, Error, WorkerId};
 
 use super::lease::{Lease, ReaderId};
-use crate::protocol::{HeldThing, Refused, Stayed};
+use crate::protocol::{HeldKind, HeldThing, Refused, Stayed};
 use crate::sync::lock;
 
 /// The time in which a store of a worker reaches the door's thread.
@@ -65,6 +65,7 @@ struct Hold {
     asker: ReaderId,
     /// Workers stay after the first step from this one on.
     after: u64,
+    is_pause: bool,
     /// Readers that wait until all workers stay.
     wakers: Vec<Waker>,
     /// Workers that wait for those that stay do so for longer than their deadline.
@@ -237,7 +238,13 @@ impl Holds {
 
     /// Has the workers stay after the first step from `after` on. `hold` continues one; `new` is
     /// the lease of another.
-    pub(super) fn begin(self: &Arc<Self>, after: u64, hold: Option<u64>, new: Lease) -> Result<Staying, Refused> {
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        after: u64,
+        hold: Option<u64>,
+        is_pause: bool,
+        new: Lease,
+    ) -> Result<Staying, Refused> {
         let mut state = lock(&self.state);
         let (asker, is_new) = (new.reader(), hold.is_none());
         let number = match (state.hold(), hold) {
@@ -250,7 +257,8 @@ impl Holds {
             (None, None) => {
                 let number = new.number();
                 let deadlines = state.caller.as_ref().map(Caller::hold_deadlines);
-                state.hold = Some(Hold { lease: new, asker, after, wakers: Vec::new(), _deadlines: deadlines });
+                state.hold =
+                    Some(Hold { lease: new, asker, after, is_pause, wakers: Vec::new(), _deadlines: deadlines });
                 number
             }
         };
@@ -271,9 +279,10 @@ impl Holds {
     /// The hold, if there is one.
     pub(super) fn held(&self) -> Option<HeldThing> {
         let mut state = lock(&self.state);
-        let number = state.hold()?.lease.number();
+        let hold = state.hold()?;
+        let (number, kind) = (hold.lease.number(), if hold.is_pause { HeldKind::Pause } else { HeldKind::Change });
         let step = state.stayed().flatten().map(|(_, step)| step);
-        Some(HeldThing { number, memory: None, step })
+        Some(HeldThing { number, kind, step })
     }
 
     /// The workers for which a reader waits, or did until the hold that it asked for ended.

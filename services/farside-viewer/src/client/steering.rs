@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use farside_inspect::__private::doors::Guest;
 use farside_inspect::__private::lock;
-use farside_inspect::__private::protocol::{CHANGE_BYTES_MAX, HeldThing, Order, Places, Stayed};
+use farside_inspect::__private::protocol::{CHANGE_BYTES_MAX, HeldKind, HeldThing, Order, Places, Stayed};
 use farside_inspect::__private::spans::runs;
 use farside_inspect::{Element, Refused, Role};
 use farside_rpc::bulk::Bulk;
@@ -49,7 +49,13 @@ impl Drop for Held {
 impl Inspector {
     /// Has all workers stay after one step: the first that can be had, or the one after `after`.
     /// `holds` are those that are continued.
-    fn hold(&self, after: Option<u64>, holds: &[(u32, u64)], deadline: Instant) -> Result<Held, InspectError> {
+    fn hold(
+        &self,
+        after: Option<u64>,
+        holds: &[(u32, u64)],
+        is_pause: bool,
+        deadline: Instant,
+    ) -> Result<Held, InspectError> {
         self.find_doors(deadline)?;
         let guests: Vec<(u32, Guest)> =
             self.guests().iter().map(|(process, guest)| (*process, guest.clone())).collect();
@@ -64,7 +70,7 @@ impl Inspector {
         let (mut lead, mut after) = (1, after);
         while Instant::now() < deadline {
             let step = after.take().unwrap_or_else(|| newest.map_or(0, |newest| newest.saturating_add(lead)));
-            match self.attempt_hold(&guests, &mut numbers, step, attendance.number(), deadline)? {
+            match self.attempt_hold(&guests, &mut numbers, (step, is_pause), attendance.number(), deadline)? {
                 Ok(step) => {
                     let numbers = guests.iter().map(|(process, _)| (*process, numbers[process])).collect();
                     return Ok(Held { guests, numbers, step, _attendance: attendance });
@@ -81,12 +87,13 @@ impl Inspector {
         &self,
         guests: &[(u32, Guest)],
         numbers: &mut BTreeMap<u32, u64>,
-        after: u64,
+        (after, is_pause): (u64, bool),
         reader: u64,
         deadline: Instant,
     ) -> Result<Result<Option<u64>, u64>, InspectError> {
-        let stay =
-            |(process, guest): &(u32, Guest)| guest.until(deadline).stay(after, numbers.get(process).copied(), reader);
+        let stay = |(process, guest): &(u32, Guest)| {
+            guest.until(deadline).stay(after, numbers.get(process).copied(), is_pause, reader)
+        };
         let asked: Vec<_> = guests.iter().map(stay).collect();
         let (mut least, mut most, mut passed) = (None::<u64>, None::<u64>, None);
         let mut expired = Vec::new();
@@ -148,7 +155,7 @@ impl Inspector {
                 changed => return changed,
             }
         }
-        self.change_held(&self.hold(None, &[], deadline)?, orders, what, deadline)
+        self.change_held(&self.hold(None, &[], false, deadline)?, orders, what, deadline)
     }
 
     fn change_held(
@@ -225,16 +232,16 @@ impl Inspector {
         let after = if let At::Step(step) = at { Some(step) } else { None };
         let deadline = Instant::now() + self.time();
         loop {
-            let held = self.hold(after, &[], deadline)?;
-            if held.step.is_some() {
-                return Ok(Paused::new(self.clone(), held));
-            }
-            drop(held);
-            // A program that has a view may be about to publish its first step.
             let has_views = self.list()?.iter().any(|area| area.role == Role::View);
             if !has_views || Instant::now() >= deadline {
                 return Err(InspectError::NoSteps { job: self.job().clone() });
             }
+            let held = self.hold(after, &[], true, deadline)?;
+            if held.step.is_some() {
+                return Ok(Paused::new(self.clone(), held));
+            }
+            // The program may be about to publish its first step.
+            drop(held);
             thread::sleep(FIRST_STEP_NAP);
         }
     }
@@ -259,7 +266,7 @@ impl Inspector {
     /// [`InspectError`].
     pub fn is_paused(&self) -> Result<Option<Option<u64>>, InspectError> {
         let held = self.held(Instant::now() + self.time())?;
-        Ok(held.iter().find(|(_, _, held)| held.memory.is_none()).map(|(_, _, held)| held.step))
+        Ok(held.iter().find(|(_, _, held)| held.kind == HeldKind::Pause).map(|(_, _, held)| held.step))
     }
 
     /// Returns whether a reader has locked exposed memory.
@@ -268,7 +275,7 @@ impl Inspector {
     /// [`InspectError`].
     pub fn is_locked(&self, name: &str) -> Result<bool, InspectError> {
         let held = self.held(Instant::now() + self.time())?;
-        Ok(held.iter().any(|(_, _, held)| held.memory.as_ref().is_some_and(|(memory, _)| memory == name)))
+        Ok(held.iter().any(|(_, _, held)| is_memory(held, name)))
     }
 
     /// Ends the pause of the job, whichever reader has made it. Returns whether there was one.
@@ -276,7 +283,7 @@ impl Inspector {
     /// # Errors
     /// [`InspectError`].
     pub fn resume(&self) -> Result<bool, InspectError> {
-        self.end(|held| held.memory.is_none())
+        self.end(|held| held.kind == HeldKind::Pause)
     }
 
     /// Ends the locks of exposed memory, whichever reader has taken them. Returns whether there was
@@ -285,7 +292,7 @@ impl Inspector {
     /// # Errors
     /// [`InspectError`].
     pub fn unlock(&self, name: &str) -> Result<bool, InspectError> {
-        self.end(|held| held.memory.as_ref().is_some_and(|(memory, _)| memory == name))
+        self.end(|held| is_memory(held, name))
     }
 
     fn end(&self, is_meant: impl Fn(&HeldThing) -> bool) -> Result<bool, InspectError> {
@@ -308,12 +315,12 @@ impl Inspector {
         let held = self.held(deadline)?;
         let numbers: Vec<(u32, u64)> = held
             .iter()
-            .filter(|(_, _, held)| held.memory.is_none())
+            .filter(|(_, _, held)| held.kind == HeldKind::Pause)
             .map(|(process, _, held)| (*process, held.number))
             .collect();
         let step = held.iter().filter_map(|(_, _, held)| held.step).max();
         let Some(step) = step.filter(|_| !numbers.is_empty()) else { return Ok(None) };
-        let mut moved = self.hold(Some(step.saturating_add(1)), &numbers, deadline)?;
+        let mut moved = self.hold(Some(step.saturating_add(1)), &numbers, true, deadline)?;
         // The hold stays with its reader.
         moved.numbers.retain(|number| !numbers.contains(number));
         Ok(moved.step)
@@ -393,7 +400,7 @@ impl Paused {
         let deadline = Instant::now() + self.inspector.time();
         let mut held = lock(&self.held);
         let next = held.step.map(|step| step.saturating_add(1));
-        let moved = self.inspector.hold(next, &held.numbers, deadline);
+        let moved = self.inspector.hold(next, &held.numbers, true, deadline);
         if let Err(InspectError::Refused { refused: Refused::Over, .. }) = moved {
             self.inspector.forget_paused(&self.held);
         }
@@ -519,7 +526,7 @@ impl<T> Area<T> {
         };
         // Each worker's part is written as a whole; all of them at one step if all workers stay.
         let must_hold = pieces.len() > 1 && locked.is_none() && self.inspector.paused().is_none();
-        let held = must_hold.then(|| self.inspector.hold(None, &[], deadline)).transpose()?;
+        let held = must_hold.then(|| self.inspector.hold(None, &[], false, deadline)).transpose()?;
         let asked: Vec<_> = pieces.iter().map(put).collect();
         let mut newest = None;
         for (piece, asked) in pieces.iter().zip(asked) {
@@ -528,6 +535,10 @@ impl<T> Area<T> {
         }
         Ok(held.as_ref().and_then(|held| held.step).or(newest))
     }
+}
+
+fn is_memory(held: &HeldThing, wanted: &str) -> bool {
+    matches!(&held.kind, HeldKind::Memory { name, .. } if name == wanted)
 }
 
 impl<T: Element> Area<T> {

@@ -146,6 +146,29 @@ fn a_slow_step_ends_no_pause() {
     assert!(target.is_running());
 }
 
+/// A change has all workers stay for a moment. That is no pause, and no other reader ends it.
+#[test]
+fn a_change_is_no_pause() {
+    let gate = Gate::new("slow-change");
+    let mut target = Target::start("steered", &[gate.setting()]);
+    let job = target.inspect(2);
+    newest(&job.open::<f64>("seen").unwrap());
+    // The next step takes until the gate is opened, and the change waits for its end.
+    job.act("nap").unwrap();
+    std::thread::scope(|scope| {
+        let change = scope.spawn(|| job.set("dt", 3.0));
+        let other = connect(&job.job().to_string());
+        for _ in 0..scaled(30) {
+            assert_eq!(other.is_paused().unwrap(), None);
+            assert!(!other.resume().unwrap());
+            assert_eq!(other.step_on().unwrap(), None);
+        }
+        gate.open();
+        change.join().unwrap().unwrap();
+    });
+    assert!(target.is_running());
+}
+
 /// Another reader ends a pause. Its maker changes the job as before, and pauses it again.
 #[test]
 fn a_pause_that_another_reader_ends_is_forgotten() {

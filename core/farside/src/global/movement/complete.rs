@@ -12,6 +12,7 @@ use super::orders::Orders;
 use super::table::COMMANDS_MAX;
 use super::work::Work;
 use crate::error::{Error, Result};
+use crate::global::room::GlobalRoom;
 use crate::global::{AddressFault, GlobalError};
 use crate::runtime::worker::Worker;
 
@@ -104,7 +105,7 @@ impl Worker {
         if self.none_is_open() {
             return;
         }
-        let mut inner = self.process_handle().movement().lock();
+        let mut inner = GlobalRoom::of(self.process_handle()).movement.lock();
         inner.threads[self.thread_index()].orders.fence(peer, self.started_operations().last());
         self.started_operations().set_fenced(true);
     }
@@ -139,17 +140,17 @@ impl Worker {
 
     #[inline]
     fn none_is_open(&self) -> bool {
-        self.process_handle().movement().open(self.thread_index()) == 0
+        GlobalRoom::of(self.process_handle()).movement.open(self.thread_index()) == 0
     }
 
     fn look_at<T>(&self, look: impl FnOnce(&Orders<Work>) -> T) -> T {
-        look(&self.process_handle().movement().lock().threads[self.thread_index()].orders)
+        look(&GlobalRoom::of(self.process_handle()).movement.lock().threads[self.thread_index()].orders)
     }
 
     /// Reports the first failure among those that are wanted, once.
     fn tell_failure(&self, wanted: impl Fn(u64) -> bool, peer: Option<ProcessId>) -> Result<()> {
         let process = self.process_handle();
-        let mut inner = process.movement().lock();
+        let mut inner = GlobalRoom::of(process).movement.lock();
         let thread = &mut inner.threads[self.thread_index()];
         let is_wanted =
             |number, touched: super::orders::Touched| wanted(number) && (peer.is_none() || touched.contains(&peer));
@@ -157,7 +158,7 @@ impl Worker {
             return Ok(());
         };
         let note = thread.notes.remove(&number);
-        process.movement().note_counts(&inner);
+        GlobalRoom::of(process).movement.note_counts(&inner);
         drop(inner);
         let handle = self.handle(number);
         let address_of = |is_target: bool| {
@@ -176,7 +177,7 @@ impl Worker {
             Failure::Misaligned { is_target, align } => {
                 fault_at(address_of(is_target), AddressFault::Misaligned { align: align as usize })
             }
-            Failure::Lost { process: lost } => process.gone(lost),
+            Failure::Lost { process: lost } => process.losses.gone(lost),
             Failure::Deadline => Error::deadline("moving bytes of memory that is not mapped", self.default_deadline()),
             Failure::Full { process } => MovementError::Full { process, max: COMMANDS_MAX }.into(),
             Failure::Other { what } => MovementError::Fabric { what }.into(),
@@ -202,7 +203,7 @@ impl Future for Completing<'_> {
             Ok(number) => number,
             Err(error) => return Poll::Ready(Err(error)),
         };
-        let mut inner = worker.process_handle().movement().lock();
+        let mut inner = GlobalRoom::of(worker.process_handle()).movement.lock();
         let thread = &mut inner.threads[worker.thread_index()];
         if thread.orders.are_under_way(number) {
             if !thread.wakers.iter().any(|waker| waker.will_wake(context.waker())) {

@@ -10,6 +10,7 @@ use farside_sys::shm::SharedMemory;
 
 use super::error::Failure;
 use super::work::{Attaching, FoundNothing, MoveValue, Spot, Work, change_at_hand, copy_mapped};
+use crate::global::room::GlobalRoom;
 use crate::runtime::process::Process;
 
 /// The size of a piece. Smaller pieces are slower over TCP: 1 MiB in eighths took 1.5 to 2 times as
@@ -167,7 +168,7 @@ impl Flow {
         match self.failure.take() {
             Some(failure) => {
                 if let Raising::Asked(request) = self.raising {
-                    process.signals().give_up(request);
+                    GlobalRoom::of(process).signals().give_up(request);
                 }
                 Step::Ended(Err(failure))
             }

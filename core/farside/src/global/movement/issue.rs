@@ -14,6 +14,7 @@ use super::work::{MoveValue, Spot, Work};
 use crate::error::{Error, Refused, Result};
 use crate::global::atomics::Unsigned;
 use crate::global::pointer::GlobalPtr;
+use crate::global::room::GlobalRoom;
 use crate::global::space::check_alignment;
 use crate::memory::address::GlobalAddress;
 use crate::runtime::observer::{AccessKind, Part, Touch};
@@ -236,7 +237,7 @@ impl Worker {
             Order::After(handle) if self.check_handle(handle).is_err() => return false,
             Order::After(_) | Order::All | Order::Continuing => false,
         };
-        is_free || self.process_handle().movement().open(self.thread_index()) == 0
+        is_free || GlobalRoom::of(self.process_handle()).movement.open(self.thread_index()) == 0
     }
 
     #[inline]
@@ -275,7 +276,7 @@ impl Worker {
         if let Order::After(handle) = order {
             self.check_handle(handle)?;
         }
-        let (movement, local) = (self.process_handle().movement(), self.thread_index());
+        let (movement, local) = (&GlobalRoom::of(self.process_handle()).movement, self.thread_index());
         if movement.open(local) as usize >= OPEN_MAX {
             self.wait_until("waiting for one of 256 operations to end", self.default_deadline(), |_| {
                 let orders = &movement.lock().threads[local].orders;
@@ -314,12 +315,12 @@ impl Worker {
     /// memory of the operations that it is ordered after.
     fn hold(&self, draft: &mut Draft, order: Order, parts: &[Part]) -> Result<()> {
         let process = self.process_handle();
-        if !process.is_observed() {
+        if !process.accesses.is_observed() {
             return Ok(());
         }
         let touched = touched(&mut draft.work);
         let after = {
-            let inner = process.movement().lock();
+            let inner = GlobalRoom::of(process).movement.lock();
             let thread = &inner.threads[self.thread_index()];
             thread.held_before(thread.orders.before(self.condition(order), draft.place, touched))
         };
@@ -352,7 +353,7 @@ impl Worker {
         let touched = touched(&mut work);
         // Only now: handlers may have started others while this one waited to be admitted.
         let condition = self.condition(order);
-        let mut inner = process.movement().lock();
+        let mut inner = GlobalRoom::of(process).movement.lock();
         let orders = &mut inner.threads[local].orders;
         let after = orders.before(condition, place, touched);
         // Other workers may learn by this operation of everything before it, also of the operations
@@ -371,7 +372,7 @@ impl Worker {
                 }
                 return Started::Over(handle, brought);
             }
-            inner = process.movement().lock();
+            inner = GlobalRoom::of(process).movement.lock();
         }
         let thread = &mut inner.threads[local];
         thread.orders.push(handle.number, touched, place, after, work);
@@ -381,8 +382,8 @@ impl Worker {
             thread.end_hold(process, handle.number);
         }
         drop(inner);
-        process.stir_movement();
-        process.advance_movement();
+        GlobalRoom::of(process).movement.stir(process);
+        GlobalRoom::of(process).movement.advance(process);
         Started::Open(handle)
     }
 }

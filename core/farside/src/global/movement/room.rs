@@ -100,21 +100,18 @@ impl Movement {
             open.store(thread.orders.open_count() as u32, Ordering::Release);
         }
     }
-}
 
-impl Process {
     /// Continues operations, as far as that is possible without waiting.
-    pub(in super::super) fn advance_movement(self: &Arc<Self>) -> Served {
-        if !self.rooms().is_busy::<GlobalRoom>() {
+    pub(in super::super) fn advance(&self, process: &Arc<Process>) -> Served {
+        if !process.rooms.is_busy::<GlobalRoom>() {
             return Served::NOTHING;
         }
-        let movement = self.movement();
-        let mut inner = movement.lock();
+        let mut inner = self.lock();
         let mut moved = false;
-        let now = self.clock().now();
+        let now = process.clock().now();
         let mut room = Room::new(inner.table.begun().map(|(_, flow)| flow.piece_count()).sum());
         for _ in 0..ROUNDS_MAX {
-            let moves = inner.advance(self, now, &mut room);
+            let moves = inner.advance(process, now, &mut room);
             moved |= moves;
             if !moves {
                 break;
@@ -122,23 +119,23 @@ impl Process {
         }
         inner.is_cut_short = room.is_used_up();
         let is_busy = moved || inner.may_go_on();
-        self.rooms().set_busy::<GlobalRoom>(is_busy);
-        let again = if is_busy { inner.next_look(self.clock().now()) } else { None };
-        self.tell_movement(inner);
+        process.rooms.set_busy::<GlobalRoom>(is_busy);
+        let again = if is_busy { inner.next_look(process.clock().now()) } else { None };
+        self.tell(process, inner);
         Served { moved, again }
     }
 
     /// Called after a change that may let operations continue.
-    pub(super) fn stir_movement(&self) {
-        if !self.rooms().set_busy::<GlobalRoom>(true) {
+    pub(super) fn stir(&self, process: &Process) {
+        if !process.rooms.set_busy::<GlobalRoom>(true) {
             // The thread that begins an operation may not make progress.
-            self.request_look();
+            process.request_look();
         }
     }
 
     /// Tells threads that operations of theirs have ended.
-    fn tell_movement(&self, mut inner: MutexGuard<'_, Inner>) {
-        self.movement().note_counts(&inner);
+    fn tell(&self, process: &Process, mut inner: MutexGuard<'_, Inner>) {
+        self.note_counts(&inner);
         let mut wakers = Vec::new();
         let mut locals = Vec::new();
         for (local, thread) in inner.threads.iter_mut().enumerate() {
@@ -148,13 +145,13 @@ impl Process {
             }
         }
         drop(inner);
-        locals.into_iter().for_each(|local| self.call_attention(local));
+        locals.into_iter().for_each(|local| process.mailboxes.call_attention(local));
         wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Executes a request of another process, or notes its answer.
-    pub(in super::super) fn take_move_message(self: &Arc<Self>, from: ProcessId, message: MoveMessage) {
-        let mut inner = self.movement().lock();
+    pub(in super::super) fn take(&self, process: &Arc<Process>, from: ProcessId, message: MoveMessage) {
+        let mut inner = self.lock();
         let MoveMessage { local, number, what } = message;
         let own = (local as usize) < inner.threads.len();
         match what {
@@ -163,52 +160,52 @@ impl Process {
                     return;
                 }
                 let origin = Origin { process: from, local, number };
-                inner.take_command(self, origin, epoch, after, command);
+                inner.take_command(process, origin, epoch, after, command);
             }
             About::Heard => inner.table.forget_failed(Origin { process: from, local, number }),
             About::Ended { previous } if own => {
                 let thread = &mut inner.threads[local as usize];
                 if thread.orders.is_sent_to(number, from) {
-                    thread.end(self, number, MoveValue::Previous(previous));
+                    thread.end(process, number, MoveValue::Previous(previous));
                 }
             }
             About::Failed { why } if own => {
                 let thread = &mut inner.threads[local as usize];
                 if thread.orders.is_sent_to(number, from) {
-                    thread.fail(self, number, why);
+                    thread.fail(process, number, why);
                 }
-                self.send_move_message(from, local, number, About::Heard);
+                send(process, from, local, number, About::Heard);
             }
             About::Refused { epoch } if own => {
                 let thread = &mut inner.threads[local as usize];
-                let failed = thread.orders.refuse(from, number, epoch, self.clock().now());
-                thread.note_failed(self, &failed);
+                let failed = thread.orders.refuse(from, number, epoch, process.clock().now());
+                thread.note_failed(process, &failed);
             }
             // No such thread exists here.
             About::Ended { .. } | About::Failed { .. } | About::Refused { .. } => {}
         }
-        self.tell_movement(inner);
-        self.stir_movement();
-    }
-
-    fn send_move_message(&self, to: ProcessId, local: u32, number: u64, what: About) {
-        // A process that is lost by now needs no answer.
-        let _ = self.send::<GlobalRoom>(to, &GlobalMessage::Move(MoveMessage { local, number, what }));
+        self.tell(process, inner);
+        self.stir(process);
     }
 
     /// Fails the operations that a lost process was asked for, and drops those that it has asked
     /// for.
-    pub(in super::super) fn lose_movement(&self, lost: ProcessId) {
-        let mut inner = self.movement().lock();
+    pub(in super::super) fn lose(&self, process: &Process, lost: ProcessId) {
+        let mut inner = self.lock();
         inner.table.lose(lost);
         for thread in &mut inner.threads {
             for number in thread.orders.asked_of(lost) {
-                thread.fail(self, number, Failure::Lost { process: lost });
+                thread.fail(process, number, Failure::Lost { process: lost });
             }
         }
-        self.tell_movement(inner);
-        self.stir_movement();
+        self.tell(process, inner);
+        self.stir(process);
     }
+}
+
+fn send(process: &Process, to: ProcessId, local: u32, number: u64, what: About) {
+    // A process that is lost by now needs no answer.
+    let _ = process.send::<GlobalRoom>(to, &GlobalMessage::Move(MoveMessage { local, number, what }));
 }
 
 impl Inner {
@@ -265,8 +262,8 @@ impl Inner {
                 after.iter().for_each(|earlier| self.threads[local as usize].end_hold(process, *earlier));
                 let what = About::Command { epoch, after, command };
                 // A message to a lost process may be accepted and dropped. If the loss is noted
-                // after this look, `lose_movement` finds the operation sent.
-                let sent = match process.lost(to) {
+                // after this look, `Movement::lose` finds the operation sent.
+                let sent = match process.losses.lost(to) {
                     Some(lost) => Err(lost),
                     None => {
                         let message = GlobalMessage::Move(MoveMessage { local, number, what });
@@ -290,9 +287,7 @@ impl Inner {
                 Ok(()) => process.kill_point(KillPoint::MoveTaken),
                 Err(failure) => self.end(process, origin, Err(failure)),
             },
-            Taken::Refused => {
-                process.send_move_message(origin.process, origin.local, origin.number, About::Refused { epoch })
-            }
+            Taken::Refused => send(process, origin.process, origin.local, origin.number, About::Refused { epoch }),
             Taken::Dropped => {}
         }
     }
@@ -308,7 +303,7 @@ impl Inner {
                 Ok(MoveValue::Nothing | MoveValue::Buffer(_)) => About::Ended { previous: 0 },
                 Err(why) => About::Failed { why },
             };
-            return process.send_move_message(from, local, number, what);
+            return send(process, from, local, number, what);
         }
         let thread = &mut self.threads[local as usize];
         match result {
@@ -367,7 +362,7 @@ impl Thread {
 
     /// Has the observer of accesses forget the accesses of an operation.
     pub(super) fn end_hold(&mut self, process: &Process, number: u64) {
-        if process.is_observed()
+        if process.accesses.is_observed()
             && let Some(hold) = self.notes.get_mut(&number).and_then(|note| note.hold.take())
         {
             hold.end(process);

@@ -12,6 +12,7 @@ use super::error::Failure;
 use crate::global::signal::RemoteSignal;
 use crate::global::space::own_region;
 use crate::memory::Extent;
+use crate::memory::mover::start_transfer;
 use crate::memory::segments::is_published;
 use crate::runtime::observer::{Part, Touch};
 use crate::runtime::process::Process;
@@ -199,7 +200,7 @@ impl Spot {
 
     /// Finds the region, if it is attached. Returns whether it is.
     pub(super) fn find(&mut self, process: &Process) -> Result<bool, FoundNothing> {
-        if process.is_lost(self.process()) {
+        if process.losses.is_lost(self.process()) {
             return Err(FoundNothing::Lost);
         }
         if self.region.is_none() {
@@ -223,7 +224,7 @@ impl Spot {
             let _ = done.set(result);
             process.transport().wake();
         };
-        process.start_transfer(Extent::whole(key), Operation::get(0, 1), Box::new(then));
+        start_transfer(process, Extent::whole(key), Operation::get(0, 1), Box::new(then));
         attaching
     }
 
@@ -231,7 +232,7 @@ impl Spot {
     /// process's own. Returns `Err` if its owner has taken it back.
     pub(super) fn at_hand(&self, process: &Process) -> Result<Option<&RemoteRegion>, FoundNothing> {
         let Some(region) = self.region.as_ref().filter(|region| !region.waits(true)) else { return Ok(None) };
-        match process.home_of(self.process()) {
+        match process.links.home_of(self.process()) {
             Some(home) if !is_published(home, self.key) => Err(FoundNothing::Stale),
             _ => Ok(Some(region)),
         }

@@ -16,6 +16,7 @@ use super::super::local_bytes::{Handles, LocalBytes};
 use super::object_error::ObjectError;
 use crate::Wire;
 use crate::error::{Error, Result};
+use crate::memory::ProcessMemory;
 use crate::memory::address::GlobalAddress;
 use crate::memory::{MemoryError, MemoryRefusal, RemoteMemory};
 use crate::runtime::observer::Watched;
@@ -240,7 +241,7 @@ fn allocate(me: &Worker, bytes: u64) -> Result<(GlobalAddress, RemoteMemory), Fa
             _ => MemoryRefusal::NoMemory,
         })
     })?;
-    let was_zero = me.process_handle().memory().was_zero(&memory);
+    let was_zero = ProcessMemory::of(me.process_handle()).was_zero(&memory);
     let result = match memory.address() {
         Err(_) => Err(Failure::NoAddress { process: me.process(), bytes: memory.key.bytes }),
         Ok(address) if was_zero || zero(me, &memory).is_ok() => return Ok((address, memory)),

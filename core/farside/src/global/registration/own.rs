@@ -10,6 +10,7 @@ use farside_fabric::transport::Completion;
 use farside_fabric::{RemoteKey, UserMemory, UserRegion};
 
 use crate::error::Result;
+use crate::global::room::GlobalRoom;
 use crate::memory::MemoryError;
 use crate::memory::address::GlobalAddress;
 use crate::memory::segments::{publish, retire};
@@ -84,7 +85,7 @@ impl Registration {
     /// [`MemoryError::NoAddress`](crate::memory::MemoryError::NoAddress) or an error of the
     /// transport. The memory is not registered then.
     pub(super) fn new(process: &Arc<Process>, memory: Arc<UserMemory>) -> Result<Self> {
-        process.own_segments().sweep();
+        GlobalRoom::of(process).own_segments.sweep();
         let (transport, bytes) = (process.transport(), memory.bytes() as u64);
         let base = memory.base().as_ptr();
         let region = transport.register_user(memory)?;
@@ -94,7 +95,7 @@ impl Registration {
             wait_for(&transport.deregister(key)?, &region, process);
             return Err(MemoryError::NoAddress { process: process.id(), bytes }.into());
         };
-        lock(&process.own_segments().regions).insert(key, region.clone());
+        lock(&GlobalRoom::of(process).own_segments.regions).insert(key, region.clone());
         publish(process.home(), key);
         let watched = Watched::new(process, key, base);
         Ok(Self { process: process.clone(), region, address, watched, over: None })
@@ -115,8 +116,8 @@ impl Registration {
         over.get_or_insert_with(|| {
             let key = region.key();
             retire(process.home(), key);
-            lock(&process.own_segments().regions).remove(&key);
-            process.own_segments().sweep();
+            lock(&GlobalRoom::of(process).own_segments.regions).remove(&key);
+            GlobalRoom::of(process).own_segments.sweep();
             process.transport().deregister(key).expect("a registration has a key until it is withdrawn")
         })
     }
@@ -135,7 +136,7 @@ impl Registration {
     /// Withdraws it, and frees the memory when no process can reach it any more.
     pub(super) fn leave(&mut self, memory: Arc<UserMemory>) {
         let over = self.withdraw().clone();
-        self.process.own_segments().keep(over, memory);
+        GlobalRoom::of(&self.process).own_segments.keep(over, memory);
     }
 }
 

@@ -53,7 +53,7 @@ impl Worker {
             self.put_bytes(address, data)?;
             let change = what.change();
             self.on_region(place, 8, Some(word), |region, offset, now| region.atomic64(offset, change, now))?;
-            process.ring_watchers_of(owner);
+            ring_watchers_of(process, owner);
             return Ok(());
         }
         let data = self.data_along(address, data, place)?;
@@ -82,7 +82,7 @@ impl Worker {
             let (touch, change) = (Touch::here(AccessKind::AtomicChange), AtomicChange::CompareSwap { expected, new });
             let found =
                 self.on_region(word, 8, Some(touch), |region, offset, now| region.atomic64(offset, change, now))?;
-            self.process_handle().ring_watchers_of(owner);
+            ring_watchers_of(self.process_handle(), owner);
             return Ok(found);
         }
         let data = self.data_along(to, data, word)?;
@@ -115,18 +115,18 @@ impl Worker {
         let doing = "giving a signal";
         self.not_in_handler(doing)?;
         let process = self.process_handle();
-        let request = process.signals().begin(self.thread_index());
+        let request = GlobalRoom::of(process).signals().begin(self.thread_index());
         let asked = process.send::<GlobalRoom>(owner, &GlobalMessage::Signal(ask(request)));
         let answer = asked.and_then(|()| {
             self.wait_until(doing, self.default_deadline(), |worker| {
-                if let Some(answer) = worker.process_handle().signals().take(request) {
+                if let Some(answer) = GlobalRoom::of(worker.process_handle()).signals().take(request) {
                     return Some(Ok(answer));
                 }
-                worker.process_handle().lost(owner).map(Err)
+                worker.process_handle().losses.lost(owner).map(Err)
             })
         });
         // Without an answer, the owner may or may not have given the signal.
-        process.signals().give_up(request);
+        GlobalRoom::of(process).signals().give_up(request);
         let Some(Refused { address, why }) = answer? else { return Ok(None) };
         Err(address.refused(match why {
             Refusal::Stale => {
@@ -185,26 +185,26 @@ impl RemoteSignal {
         offset: u64,
     ) -> Result<(), FabricError> {
         region.atomic64(offset, self.what.change(), process.clock().now())?;
-        process.ring_watchers_of(region.key().process);
+        ring_watchers_of(process, region.key().process);
         Ok(())
     }
 
     /// Asks the owner for the signal. Returns the number of the request.
     pub(in super::super) fn ask(&self, process: &Process, data: &[u8]) -> Result<u32> {
         let owner = self.place.process().ok_or_else(|| self.place.refused(AddressFault::Null))?;
-        let request = process.signals().begin(self.local);
+        let request = GlobalRoom::of(process).signals().begin(self.local);
         let data = if self.takes_data { data.to_vec() } else { Vec::new() };
         let raise = SignalMessage::Raise { request, signal: self.place, what: self.what, to: self.to, data };
         let asked = process.send::<GlobalRoom>(owner, &GlobalMessage::Signal(raise));
         if asked.is_err() {
-            process.signals().give_up(request);
+            GlobalRoom::of(process).signals().give_up(request);
         }
         asked.map(|()| request)
     }
 
     /// Takes the owner's answer, if it has arrived.
     pub(in super::super) fn answer(&self, process: &Process, request: u32) -> Option<Result<(), Failure>> {
-        let refused = process.signals().take(request)?;
+        let refused = GlobalRoom::of(process).signals().take(request)?;
         Some(refused.map_or(Ok(()), |Refused { address, why }| {
             let is_target = address != self.place;
             Err(match why {
@@ -218,78 +218,75 @@ impl RemoteSignal {
     }
 }
 
-impl Process {
-    /// Gives a signal for another process, or notes an owner's answer.
-    pub(crate) fn take_signal_message(&self, from: ProcessId, message: SignalMessage) {
-        match message {
-            SignalMessage::Raise { request, signal, what, to, data } => {
-                self.answer_raise(from, request, self.raise_here(signal, what.change(), to, &data));
-            }
-            SignalMessage::Replace { request, word, expected, new, to, data } => {
-                let change = AtomicChange::CompareSwap { expected, new };
-                self.answer_raise(from, request, self.raise_here(word, change, to, &data));
-            }
-            SignalMessage::Raised { request, refused } => {
-                let waiting = self.signals().answer(request, refused);
-                if let Some(local) = waiting {
-                    self.call_attention(local);
-                }
+/// Gives a signal for another process, or notes an owner's answer.
+pub(crate) fn take_signal_message(process: &Process, from: ProcessId, message: SignalMessage) {
+    match message {
+        SignalMessage::Raise { request, signal, what, to, data } => {
+            answer_raise(process, from, request, raise_here(process, signal, what.change(), to, &data));
+        }
+        SignalMessage::Replace { request, word, expected, new, to, data } => {
+            let change = AtomicChange::CompareSwap { expected, new };
+            answer_raise(process, from, request, raise_here(process, word, change, to, &data));
+        }
+        SignalMessage::Raised { request, refused } => {
+            let waiting = GlobalRoom::of(process).signals().answer(request, refused);
+            if let Some(local) = waiting {
+                process.mailboxes.call_attention(local);
             }
         }
     }
+}
 
-    fn answer_raise(&self, to: ProcessId, request: u32, raised: Result<(), Refused>) {
-        let answer = SignalMessage::Raised { request, refused: raised.err() };
-        // A process that is lost by now needs no answer.
-        let _ = self.send::<GlobalRoom>(to, &GlobalMessage::Signal(answer));
+fn answer_raise(process: &Process, to: ProcessId, request: u32, raised: Result<(), Refused>) {
+    let answer = SignalMessage::Raised { request, refused: raised.err() };
+    // A process that is lost by now needs no answer.
+    let _ = process.send::<GlobalRoom>(to, &GlobalMessage::Signal(answer));
+}
+
+/// Wakes the watchers of an owner's memory, after this process has changed a word there with a
+/// read-modify-write. If any memory of a process is mapped here, so is its starter memory.
+fn ring_watchers_of(process: &Process, owner: ProcessId) {
+    if let Some(home) = process.links.home_of(owner)
+        && home.watchers().are_there_after_change()
+    {
+        home.ring_all_after_fence();
     }
+}
 
-    /// Wakes the watchers of an owner's memory, after this process has changed a word there with a
-    /// read-modify-write. If any memory of a process is mapped here, so is its starter memory.
-    fn ring_watchers_of(&self, owner: ProcessId) {
-        if let Some(home) = self.home_of(owner)
-            && home.watchers().are_there_after_change()
-        {
-            home.ring_all_after_fence();
+/// Writes data and gives a signal, both in this process's memory.
+///
+/// # Errors
+/// The fault of one of the addresses. The process that asks has checked both, so their memory
+/// existed a moment ago. Also another value than expected, if the change expects one.
+fn raise_here(
+    process: &Process,
+    signal: GlobalAddress,
+    change: AtomicChange<u64>,
+    to: GlobalAddress,
+    data: &[u8],
+) -> Result<(), Refused> {
+    let now = process.clock().now();
+    let region_of = |address, bytes| own_range(process, address, bytes).ok_or(Refused { address, why: Refusal::Stale });
+    let (region, offset) = region_of(signal, 8)?;
+    let make = |change| region.atomic64(offset, change, now).map_err(|error| Refused::because(signal, &error));
+    let expected = match change {
+        AtomicChange::CompareSwap { expected, .. } => Some(expected),
+        _ => None,
+    };
+    let is_as_expected = |found| match expected {
+        Some(expected) if found != expected => Err(Refused { address: signal, why: Refusal::Replaced { found } }),
+        _ => Ok(()),
+    };
+    if !data.is_empty() {
+        if expected.is_some() {
+            is_as_expected(make(AtomicChange::Load)?)?;
         }
+        let (region, offset) = region_of(to, data.len())?;
+        region.put(offset, data, now).map_err(|error| Refused::because(to, &error))?;
     }
-
-    /// Writes data and gives a signal, both in this process's memory.
-    ///
-    /// # Errors
-    /// The fault of one of the addresses. The process that asks has checked both, so their memory
-    /// existed a moment ago. Also another value than expected, if the change expects one.
-    fn raise_here(
-        &self,
-        signal: GlobalAddress,
-        change: AtomicChange<u64>,
-        to: GlobalAddress,
-        data: &[u8],
-    ) -> Result<(), Refused> {
-        let now = self.clock().now();
-        let region_of =
-            |address, bytes| own_range(self, address, bytes).ok_or(Refused { address, why: Refusal::Stale });
-        let (region, offset) = region_of(signal, 8)?;
-        let make = |change| region.atomic64(offset, change, now).map_err(|error| Refused::because(signal, &error));
-        let expected = match change {
-            AtomicChange::CompareSwap { expected, .. } => Some(expected),
-            _ => None,
-        };
-        let is_as_expected = |found| match expected {
-            Some(expected) if found != expected => Err(Refused { address: signal, why: Refusal::Replaced { found } }),
-            _ => Ok(()),
-        };
-        if !data.is_empty() {
-            if expected.is_some() {
-                is_as_expected(make(AtomicChange::Load)?)?;
-            }
-            let (region, offset) = region_of(to, data.len())?;
-            region.put(offset, data, now).map_err(|error| Refused::because(to, &error))?;
-        }
-        is_as_expected(make(change)?)?;
-        self.ring_watchers_of(self.id());
-        Ok(())
-    }
+    is_as_expected(make(change)?)?;
+    ring_watchers_of(process, process.id());
+    Ok(())
 }
 
 impl Refused {

@@ -23,14 +23,14 @@ pub(super) struct Ahead {
 /// it in, or where its record would exceed `max`: the accesses of `me` then end for all workers.
 pub(super) fn of(me: &Worker, to: WorkerId, max: usize) -> (Option<Ahead>, usize) {
     let process = me.process_handle();
-    let Some(observer) = process.observer() else { return (None, 0) };
+    let Some(observer) = process.accesses.observer() else { return (None, 0) };
     let ahead = dispatch(me, to).and_then(|how| {
         let known = Arguments(observer.tell(me.thread_index()));
         let bytes = record_bytes(known.bytes());
         (bytes <= max).then_some((Some(Ahead { how, known }), bytes))
     });
     ahead.unwrap_or_else(|| {
-        process.end_accesses();
+        process.accesses.end();
         (None, 0)
     })
 }
@@ -39,11 +39,11 @@ pub(super) fn of(me: &Worker, to: WorkerId, max: usize) -> (Option<Ahead>, usize
 /// [`hear`].
 fn dispatch(me: &Worker, to: WorkerId) -> Option<Dispatch> {
     let process = me.process_handle();
-    let (there, local) = process.place_of(to)?;
-    let runs_it = process.is_alike(there) && Role::of(local, process.settings()) == Role::Own;
+    let (there, local) = process.job.place_of(to)?;
+    let runs_it = process.job.is_alike(there) && Role::of(local, process.settings()) == Role::Own;
     let function: fn(&Worker, Known) = hear;
-    let entry = process.table().entries().number_of::<Call<ByPointer, fn(&Worker, Known), Known, ()>>().ok()?;
-    let operand = process.table().offset_of(function as usize).ok()?;
+    let entry = process.calls.table.entries().number_of::<Call<ByPointer, fn(&Worker, Known), Known, ()>>().ok()?;
+    let operand = process.calls.table.offset_of(function as usize).ok()?;
     runs_it.then_some(Dispatch { entry, operand, batch_bytes: 0 })
 }
 
@@ -60,7 +60,7 @@ impl Ahead {
 
 fn hear(there: &Worker, known: Known) {
     there.collectives.borrow_mut().leave_out_executed();
-    if let Some(observer) = there.process_handle().observer() {
+    if let Some(observer) = there.process_handle().accesses.observer() {
         observer.hear(there.thread_index(), &known);
     }
 }

@@ -71,7 +71,10 @@ impl<'w, S: Sends<'w>> To<'w, S> {
 
 impl Worker {
     pub(crate) fn runs_same_binary(&self, worker: WorkerId) -> bool {
-        self.process_handle().place_of(worker).is_some_and(|(process, _)| self.process_handle().is_alike(process))
+        self.process_handle()
+            .job
+            .place_of(worker)
+            .is_some_and(|(process, _)| self.process_handle().job.is_alike(process))
     }
 
     #[track_caller]

@@ -295,7 +295,7 @@ impl Way {
                 self.counters.rings_reclaimed += 1;
                 if self.has_staged() {
                     // An error is ignored here: the caller that waits for the records gets it.
-                    let _ = self.ask(process, process.home_of(self.to_process).is_some());
+                    let _ = self.ask(process, process.links.home_of(self.to_process).is_some());
                 }
             }
             Answer::Opened(_) | Answer::Grown(_) | Answer::Unmapped | Answer::Closed => {}

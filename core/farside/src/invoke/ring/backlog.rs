@@ -40,31 +40,31 @@ struct State {
     patience: u32,
 }
 
-impl Process {
+impl Backlog {
     /// Has the service thread send the records staged on a way if this thread does not: soon, or
     /// when they are `due`.
-    pub(crate) fn look_after(&self, shared: &SharedWay, way: &mut Way, due: Option<Instant>) {
+    pub(crate) fn look_after(&self, process: &Process, shared: &SharedWay, way: &mut Way, due: Option<Instant>) {
         if !way.needs_help() || (way.listed == Listed::Soon && due.is_none()) {
             return;
         }
         let listed = if due.is_some() { Listed::Later } else { Listed::Soon };
-        let due = due.unwrap_or_else(|| self.clock().now() + LOOK_AFTER);
-        let mut state = lock(&self.calls().backlog.state);
+        let due = due.unwrap_or_else(|| process.clock().now() + LOOK_AFTER);
+        let mut state = lock(&self.state);
         if std::mem::replace(&mut way.listed, listed) == Listed::No {
             state.ways.push(shared.clone());
         }
         if state.next_look.is_none_or(|look| due < look) {
             state.next_look = Some(due);
             drop(state);
-            self.transport().wake();
+            process.transport().wake();
         }
     }
 
     /// Sends what is due. Returns when to look again. Called by the service thread.
-    pub(crate) fn send_backlog(&self) -> Option<Instant> {
-        let mut state = lock(&self.calls().backlog.state);
+    pub(crate) fn send(&self, process: &Process) -> Option<Instant> {
+        let mut state = lock(&self.state);
         let look = state.next_look?;
-        let now = self.clock().now();
+        let now = process.clock().now();
         if now < look {
             return Some(look);
         }
@@ -83,7 +83,7 @@ impl Process {
                 way.release(FlushCause::Age);
             }
             // An error is ignored here: the caller that waits for the records gets it.
-            moved |= way.send_for_worker(self).unwrap_or(false);
+            moved |= way.send_for_worker(process).unwrap_or(false);
             let held = way.held_until();
             way.listed = match held {
                 _ if !way.needs_help() => Listed::No,
@@ -98,7 +98,7 @@ impl Process {
             }
         }
 
-        let mut state = lock(&self.calls().backlog.state);
+        let mut state = lock(&self.state);
         state.ways.append(&mut kept);
         state.patience = if moved { 0 } else { (patience + 1).min(LOOK_AFTER_MAX.as_micros().ilog2()) };
         state.next_look = [state.next_look, next].into_iter().flatten().min();

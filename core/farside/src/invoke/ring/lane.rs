@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::invoke::call::WhenFull;
 use crate::invoke::outbox::{Dispatch, Outbox};
 use crate::invoke::payload::Payload;
+use crate::invoke::ring::rings::new_outbox;
 use crate::runtime::process::{Process, lock};
 
 /// The shared rings of one process, by receiver. Each is made when it is first used.
@@ -20,8 +21,8 @@ use crate::runtime::process::{Process, lock};
 pub(crate) struct Lanes {
     /// Boxed, because a process of a large job has thousands of shared rings and uses few.
     by_receiver: Box<[OnceLock<Box<Mutex<Outbox>>>]>,
-    /// True if some shared ring has staged records. Set by the thread that stages one. `send_lanes`
-    /// clears it, and sets it again if some are left.
+    /// True if some shared ring has staged records. Set by the thread that stages one.
+    /// `send_staged` clears it, and sets it again if some are left.
     queued: AtomicBool,
 }
 
@@ -48,60 +49,60 @@ impl Lanes {
     pub(crate) fn lose(&self, lost: ProcessId) {
         self.existing().map(lock).filter(|lane| lane.to_process() == lost).for_each(|mut lane| lane.lose());
     }
-}
 
-impl Process {
     /// Sends on the shared ring to a worker.
-    pub(crate) fn send_on_lane<P: Payload>(
+    pub(crate) fn send<P: Payload>(
         &self,
+        process: &Process,
         to: WorkerId,
         how: Dispatch,
         payload: P,
         when_full: WhenFull,
     ) -> Result<(), (Error, P)> {
-        let Some(cell) = self.lanes().by_receiver.get(to.index()) else {
-            let error = Error::UnknownWorker { worker: to, count: self.shape().workers() };
+        let Some(cell) = self.by_receiver.get(to.index()) else {
+            let error = Error::UnknownWorker { worker: to, count: process.shape().workers() };
             return Err((error, payload));
         };
         if cell.get().is_none()
-            && let Some((process, _)) = self.place_of(to)
-            && !self.is_lost(process)
-            && let Err(error) = self.connect(process)
+            && let Some((owner, _)) = process.job.place_of(to)
+            && !process.losses.is_lost(owner)
+            && let Err(error) = process.connect(owner)
         {
             // Not under the shared ring's lock: this waits for another process's service thread,
             // and service threads take these locks.
             return Err((error, payload));
         }
-        let source = self.shape().callable() + self.id().number();
-        let mut lane = lock(cell.get_or_init(|| Box::new(Mutex::new(self.new_outbox(source, to)))));
-        if let Some(lost) = self.lost(lane.to_process()) {
+        let source = process.shape().callable() + process.id().number();
+        let mut lane = lock(cell.get_or_init(|| Box::new(Mutex::new(new_outbox(process, source, to)))));
+        if let Some(lost) = process.losses.lost(lane.to_process()) {
             return Err((lost, payload));
         }
-        if let Err(error) = self.check_callable(lane.to_process(), how.entry) {
+        if let Err(error) = process.job.check_callable(lane.to_process(), how.entry) {
             return Err((error, payload));
         }
         let record_bytes = farside_fabric::ring::record_bytes(payload.bytes());
-        let max = self.settings().ring_cap_bytes / 2;
+        let max = process.settings().ring_cap_bytes / 2;
         if record_bytes > max {
             return Err((Error::long_call(record_bytes, max), payload));
         }
         let keeping = when_full.keeping();
-        self.end_accesses();
+        process.accesses.end();
         let payload = match lane.send(how, payload) {
             Ok(_) => return Ok(()),
             Err(payload) => payload,
         };
-        let sent = lane.send_slowly(self, how, keeping, payload);
+        let sent = lane.send_slowly(process, how, keeping, payload);
         if !lane.is_finished() {
-            self.lanes().queued.store(true, Ordering::Relaxed);
+            self.queued.store(true, Ordering::Relaxed);
         }
         sent.map(drop)
     }
 
     /// Sends on the shared ring to a worker. Waits with `wait` if there is no room and `when_full`
     /// says so.
-    pub(crate) fn send_on_lane_or_wait<P: Payload>(
+    pub(crate) fn send_or_wait<P: Payload>(
         &self,
+        process: &Process,
         to: WorkerId,
         how: Dispatch,
         mut payload: P,
@@ -109,7 +110,7 @@ impl Process {
         mut wait: impl FnMut(usize) -> Result<()>,
     ) -> Result<(), Box<(Error, P)>> {
         loop {
-            payload = match self.send_on_lane(to, how, payload, when_full) {
+            payload = match self.send(process, to, how, payload, when_full) {
                 Ok(()) => return Ok(()),
                 Err((Error::Full { .. }, payload)) if when_full == WhenFull::Retry => payload,
                 Err(refused) => return Err(Box::new(refused)),
@@ -126,51 +127,51 @@ impl Process {
     /// # Errors
     /// [`Error::Full`] if the shared ring will never have room; otherwise any error of the
     /// transport.
-    pub(crate) fn lane_may_send(&self, to: WorkerId, record_bytes: usize) -> Result<bool> {
-        let Some(lane) = self.lanes().by_receiver.get(to.index()).and_then(OnceLock::get) else { return Ok(true) };
+    pub(crate) fn may_send(&self, process: &Process, to: WorkerId, record_bytes: usize) -> Result<bool> {
+        let Some(lane) = self.by_receiver.get(to.index()).and_then(OnceLock::get) else { return Ok(true) };
         let mut lane = lock(lane);
-        lane.send_staged(self)?;
-        let may_send = lane.may_send(self, record_bytes)?;
+        lane.send_staged(process)?;
+        let may_send = lane.may_send(process, record_bytes)?;
         // The request stays announced, because another thread may wait, too. It costs the receiver
         // a look at this process's doorbells for each chunk.
         lane.wait_for_credit(true);
         // Looks once more for credit that came before the receiver could see the request.
-        Ok(may_send || lane.may_send(self, record_bytes)?)
+        Ok(may_send || lane.may_send(process, record_bytes)?)
     }
 
     /// Gives up the shared ring to a worker if it is idle, because that worker's process needs the
     /// memory. Called by the service thread.
-    pub(crate) fn give_up_lane_if_idle(&self, to: WorkerId) {
-        let lane = self.lanes().by_receiver.get(to.index()).and_then(OnceLock::get);
+    pub(crate) fn give_up_if_idle(&self, process: &Process, to: WorkerId) {
+        let lane = self.by_receiver.get(to.index()).and_then(OnceLock::get);
         // A locked shared ring is in use.
         if let Some(mut lane) = lane.and_then(|lane| lane.try_lock().ok()) {
             // A receiver that cannot be reached keeps the ring, or is gone.
-            let _ = lane.give_up_if_idle(self);
+            let _ = lane.give_up_if_idle(process);
         }
     }
 
     /// Returns whether some shared ring may have staged records.
     #[inline]
-    pub(crate) fn lanes_are_queued(&self) -> bool {
-        self.lanes().queued.load(Ordering::Relaxed)
+    pub(crate) fn are_queued(&self) -> bool {
+        self.queued.load(Ordering::Relaxed)
     }
 
     /// Returns whether credit has arrived for records staged on some shared ring.
-    pub(crate) fn lanes_may_move(&self) -> bool {
-        self.lanes().existing().any(|lane| lock(lane).staged_may_move())
+    pub(crate) fn may_move(&self) -> bool {
+        self.existing().any(|lane| lock(lane).staged_may_move())
     }
 
     /// Sends records staged on the shared rings, as far as there is room. Returns whether anything
     /// was sent.
-    pub(crate) fn send_lanes(&self) -> Result<bool> {
+    pub(crate) fn send_staged(&self, process: &Process) -> Result<bool> {
         // Cleared before the looks: a thread that stages a record after a look sets it again.
-        self.lanes().queued.store(false, Ordering::Relaxed);
+        self.queued.store(false, Ordering::Relaxed);
         let mut sent = false;
-        for lane in self.lanes().existing() {
+        for lane in self.existing() {
             let mut lane = lock(lane);
-            sent |= lane.send_staged(self)?;
+            sent |= lane.send_staged(process)?;
             if !lane.is_finished() {
-                self.lanes().queued.store(true, Ordering::Relaxed);
+                self.queued.store(true, Ordering::Relaxed);
             }
         }
         Ok(sent)

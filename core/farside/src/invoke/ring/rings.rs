@@ -6,20 +6,22 @@
 //! run what came; `pool.rs` proves that the memory is free afterwards.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use farside_fabric::ring::{MappedChunk, MappedControl, Receiver, RingControl, RingControlMemory, RingMemory, Sender};
-use farside_fabric::{ProcessId, WorkerId};
+use farside_fabric::{ProcessId, Transport, WorkerId};
 
 use crate::error::Source;
+use crate::invoke::calls::respond;
 use crate::invoke::message::{CallMessage, RingName};
 use crate::invoke::outbox::{Answer, Outbox, Ring, SharedWay};
+use crate::invoke::ring::pieces::mapped_piece;
 use crate::invoke::ring::pool::{RingPool, Waiting};
 use crate::runtime::extent::Extent;
 use crate::runtime::home::Announcer;
-use crate::runtime::process::{Notice, Process, lock};
+use crate::runtime::process::{JobFacts, Notice, Process, lock};
 use farside_launch::kill_point::KillPoint;
 use farside_launch::ring_options::{CHUNKS_PER_REQUEST_MAX, FIRST_CHUNK_BYTES, FIRST_CHUNK_COUNT};
 
@@ -39,50 +41,50 @@ pub(crate) struct Ways {
     by_name: Mutex<HashMap<RingName, SharedWay>>,
 }
 
-// Both sides. These return `None` for memory that is not mapped here, and do not wait.
-impl Process {
-    fn chunk(&self, piece: Extent) -> Option<MappedChunk> {
-        MappedChunk::new(self.mapped_piece(piece)?, piece.offset as usize, piece.bytes as usize)
-    }
+// These return `None` for memory that is not mapped here, and do not wait.
 
-    fn chunks(&self, pieces: &[Extent]) -> Option<Vec<MappedChunk>> {
-        pieces.iter().map(|piece| self.chunk(*piece)).collect()
-    }
+fn mapped_chunk(process: &Process, piece: Extent) -> Option<MappedChunk> {
+    MappedChunk::new(mapped_piece(process, piece)?, piece.offset as usize, piece.bytes as usize)
+}
 
-    fn control_block(&self, piece: Extent) -> Option<MappedControl> {
-        piece.key.check(piece.offset, size_of::<RingControl>()).ok()?;
-        MappedControl::new(self.mapped_piece(piece)?, piece.offset as usize)
-    }
+fn mapped_chunks(process: &Process, pieces: &[Extent]) -> Option<Vec<MappedChunk>> {
+    pieces.iter().map(|piece| mapped_chunk(process, *piece)).collect()
+}
+
+fn control_block(process: &Process, piece: Extent) -> Option<MappedControl> {
+    piece.key.check(piece.offset, size_of::<RingControl>()).ok()?;
+    MappedControl::new(mapped_piece(process, piece)?, piece.offset as usize)
 }
 
 // The sender's side.
-impl Process {
-    pub(crate) fn new_outbox(&self, source: u32, to: WorkerId) -> Outbox {
-        let (process, _) = self.shape().place_of(to);
-        let name = RingName { source, to: to.number() };
-        let settings = self.settings();
-        // Where accesses are checked, every call takes the slow way, which tells the checker.
-        let is_direct = self.is_alike(process) && !self.is_observed();
-        Outbox::new(name, to, process, is_direct, settings.ring, settings.queue_cap_bytes)
-    }
 
+pub(crate) fn new_outbox(process: &Process, source: u32, to: WorkerId) -> Outbox {
+    let (owner, _) = process.shape().place_of(to);
+    let name = RingName { source, to: to.number() };
+    let settings = process.settings();
+    // Where accesses are checked, every call takes the slow way, which tells the checker.
+    let is_direct = process.job.is_alike(owner) && !process.accesses.is_observed();
+    Outbox::new(name, to, owner, is_direct, settings.ring, settings.queue_cap_bytes)
+}
+
+impl Ways {
     /// Registers a way, so that answers reach it.
-    pub(crate) fn add_way(&self, name: RingName, way: &SharedWay) {
-        lock(&self.calls().ways.by_name).insert(name, way.clone());
+    pub(crate) fn add(&self, name: RingName, way: &SharedWay) {
+        lock(&self.by_name).insert(name, way.clone());
     }
 
     /// Returns the way of this name and its source, if this process owns it and it leads to a
     /// worker of `from`.
-    fn way_to(&self, from: ProcessId, name: RingName) -> Option<(SharedWay, Source)> {
-        let to = self.place_of(WorkerId::new(name.to)).is_some_and(|(of, _)| of == from);
-        let is_ours = self.owner_of(name.source) == Some(self.id());
-        let way = lock(&self.calls().ways.by_name).get(&name).filter(|_| to && is_ours)?.clone();
-        Some((way, self.source(name.source as usize)))
+    fn find(&self, job: &JobFacts, from: ProcessId, name: RingName) -> Option<(SharedWay, Source)> {
+        let to = job.place_of(WorkerId::new(name.to)).is_some_and(|(of, _)| of == from);
+        let is_ours = job.owner_of(name.source) == Some(job.id);
+        let way = lock(&self.by_name).get(&name).filter(|_| to && is_ours)?.clone();
+        Some((way, job.source(name.source as usize)))
     }
 
     /// Takes in an answer of `from` about a ring of this process. An answer that names memory of
     /// another process is ignored.
-    pub(crate) fn take_answer(&self, from: ProcessId, message: CallMessage) {
+    pub(crate) fn take_answer(&self, process: &Process, from: ProcessId, message: CallMessage) {
         let (name, pieces): (_, &[Extent]) = match &message {
             CallMessage::Opened { ring, chunks, .. } | CallMessage::Grown { ring, chunks } => {
                 if !(1..=CHUNKS_PER_REQUEST_MAX).contains(&chunks.len()) {
@@ -96,92 +98,114 @@ impl Process {
             | CallMessage::Reclaim { ring } => (*ring, &[]),
             _ => return,
         };
-        let Some((shared, source)) = self.way_to(from, name) else { return };
+        let Some((shared, source)) = self.find(&process.job, from, name) else { return };
         if pieces.iter().any(|piece| piece.key.process != from || !piece.key.is_internal()) {
             return;
         }
         if let CallMessage::Reclaim { .. } = message {
-            return self.give_up_if_idle(source, name, &shared);
+            return give_up_if_idle(process, source, name, &shared);
         }
-        let Some(answer) = self.answer(message) else { return };
+        let Some(answer) = answer(process, message) else { return };
         let mut way = shared.lock();
-        way.take(self, answer);
-        self.look_after(&shared, &mut way, None);
+        way.take(process, answer);
+        process.calls.backlog.look_after(process, &shared, &mut way, None);
         drop(way);
         match source {
             Source::Worker(worker) => {
-                let (_, local) = self.shape().place_of(worker);
-                self.notify(local, Notice::WayAnswered { to: WorkerId::new(name.to) });
+                let (_, local) = process.shape().place_of(worker);
+                process.mailboxes.notify(local, Notice::WayAnswered { to: WorkerId::new(name.to) });
             }
-            Source::Process(_) => self.call_attention_of_all(),
-        }
-    }
-
-    fn answer(&self, message: CallMessage) -> Option<Answer> {
-        Some(match message {
-            CallMessage::Opened { ring, control, chunks } => {
-                if control.key.process != chunks[0].key.process || !control.key.is_internal() {
-                    return None;
-                }
-                self.mapped_ring(ring, control, &chunks).map_or(Answer::Unmapped, Answer::Opened)
-            }
-            CallMessage::Grown { chunks, .. } => self.chunks(&chunks).map_or(Answer::Unmapped, Answer::Grown),
-            CallMessage::Refused { cap_bytes, .. } => {
-                Answer::Refused { cap_bytes: cap_bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)) }
-            }
-            CallMessage::FrameCredit { consumed, .. } => Answer::Credit { consumed },
-            CallMessage::Closed { .. } => Answer::Closed,
-            _ => return None,
-        })
-    }
-
-    /// Returns the sending side of a ring whose memory the receiver has sent.
-    fn mapped_ring(&self, name: RingName, control: Extent, chunks: &[Extent]) -> Option<Box<Ring>> {
-        let sender = Sender::new(self.control_block(control)?, self.chunks(chunks)?);
-        let (process, local) = self.shape().place_of(WorkerId::new(name.to));
-        let home = self.home_of(process)?.clone();
-        let announcer = Announcer::new(home, local, name.source as usize, self.is_reached_by_fences());
-        Some(Box::new(Ring::new(sender, announcer)))
-    }
-
-    fn give_up_if_idle(&self, source: Source, name: RingName, shared: &SharedWay) {
-        let to = WorkerId::new(name.to);
-        match source {
-            Source::Worker(worker) => {
-                let (_, local) = self.shape().place_of(worker);
-                if shared.lock().note_wanted() {
-                    self.notify(local, Notice::WayWanted { to });
-                }
-            }
-            Source::Process(_) => self.give_up_lane_if_idle(to),
+            Source::Process(_) => process.mailboxes.call_attention_of_all(),
         }
     }
 }
 
+fn answer(process: &Process, message: CallMessage) -> Option<Answer> {
+    Some(match message {
+        CallMessage::Opened { ring, control, chunks } => {
+            if control.key.process != chunks[0].key.process || !control.key.is_internal() {
+                return None;
+            }
+            mapped_ring(process, ring, control, &chunks).map_or(Answer::Unmapped, Answer::Opened)
+        }
+        CallMessage::Grown { chunks, .. } => mapped_chunks(process, &chunks).map_or(Answer::Unmapped, Answer::Grown),
+        CallMessage::Refused { cap_bytes, .. } => {
+            Answer::Refused { cap_bytes: cap_bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)) }
+        }
+        CallMessage::FrameCredit { consumed, .. } => Answer::Credit { consumed },
+        CallMessage::Closed { .. } => Answer::Closed,
+        _ => return None,
+    })
+}
+
+/// Returns the sending side of a ring whose memory the receiver has sent.
+fn mapped_ring(process: &Process, name: RingName, control: Extent, chunks: &[Extent]) -> Option<Box<Ring>> {
+    let sender = Sender::new(control_block(process, control)?, mapped_chunks(process, chunks)?);
+    let (owner, local) = process.shape().place_of(WorkerId::new(name.to));
+    let home = process.links.home_of(owner)?.clone();
+    let announcer = Announcer::new(home, local, name.source as usize, process.waits.is_reached_by_fences);
+    Some(Box::new(Ring::new(sender, announcer)))
+}
+
+fn give_up_if_idle(process: &Process, source: Source, name: RingName, shared: &SharedWay) {
+    let to = WorkerId::new(name.to);
+    match source {
+        Source::Worker(worker) => {
+            let (_, local) = process.shape().place_of(worker);
+            if shared.lock().note_wanted() {
+                process.mailboxes.notify(local, Notice::WayWanted { to });
+            }
+        }
+        Source::Process(_) => process.calls.lanes.give_up_if_idle(process, to),
+    }
+}
+
 // The receiver's side.
-impl Process {
-    /// Returns the receiving side of a ring in this process's memory, and the pieces of memory that
-    /// it consists of.
-    pub(crate) fn receiver_of(
-        &self,
-        control: Extent,
-        chunks: &[Extent],
-    ) -> (Receiver<MappedChunk, MappedControl>, Vec<Extent>) {
-        let pieces = chunks.iter().copied().chain([control]).collect();
-        let control = self.control_block(control).expect(OWN);
-        (Receiver::new(control, self.chunks(chunks).expect(OWN)), pieces)
+
+/// Returns the receiving side of a ring in this process's memory, and the pieces of memory that
+/// it consists of.
+pub(crate) fn receiver_of(
+    process: &Process,
+    control: Extent,
+    chunks: &[Extent],
+) -> (Receiver<MappedChunk, MappedControl>, Vec<Extent>) {
+    let pieces = chunks.iter().copied().chain([control]).collect();
+    let control = control_block(process, control).expect(OWN);
+    (Receiver::new(control, mapped_chunks(process, chunks).expect(OWN)), pieces)
+}
+
+/// Returns a piece of this process's own memory as a chunk.
+pub(crate) fn own_chunk(process: &Process, piece: Extent) -> MappedChunk {
+    mapped_chunk(process, piece).expect(OWN)
+}
+
+/// The rings that lead to threads of this process, and their memory.
+#[derive(Debug)]
+pub(crate) struct OwnRings {
+    pool: Mutex<RingPool>,
+}
+
+impl OwnRings {
+    pub(crate) fn new(pool: RingPool) -> Self {
+        Self { pool: Mutex::new(pool) }
     }
 
-    /// Returns a piece of this process's own memory as a chunk.
-    pub(crate) fn own_chunk(&self, piece: Extent) -> MappedChunk {
-        self.chunk(piece).expect(OWN)
+    pub(in crate::invoke) fn lock(&self) -> MutexGuard<'_, RingPool> {
+        lock(&self.pool)
     }
 
     /// Makes a ring that leads to a thread of this process and notifies that thread. Returns the
     /// answer for the sender; `None` if the ring exists. Without memory for a ring the answer is a
     /// refusal, and the sender's calls travel as frames.
-    pub(crate) fn open_ring(&self, ring: RingName, local: usize, chunks: u8, chunk_bytes: u64) -> Option<CallMessage> {
-        let mut pool = lock(&self.calls().ring_pool);
+    pub(crate) fn open(
+        &self,
+        process: &Process,
+        ring: RingName,
+        local: usize,
+        chunks: u8,
+        chunk_bytes: u64,
+    ) -> Option<CallMessage> {
+        let mut pool = self.lock();
         if pool.rings.contains_key(&ring) {
             return None;
         }
@@ -193,107 +217,71 @@ impl Process {
         let wanted = Some(wanted).filter(|(count, bytes)| pool.has_room(local, count.saturating_mul(*bytes)));
         let granted = wanted.into_iter().chain([smallest]).find_map(|(count, bytes)| {
             let sizes = std::iter::once(size_of::<RingControl>()).chain(std::iter::repeat_n(bytes, count));
-            Some((count * bytes, self.allocate_for_ring(&mut pool, ring, local, sizes)?))
+            Some((count * bytes, allocate_for_ring(process.transport(), &mut pool, ring, local, sizes)?))
         });
         let Some((bytes, mut chunks)) = granted else { return Some(CallMessage::Refused { ring, cap_bytes: None }) };
         let control = chunks.remove(0);
         pool.rings.insert(ring, bytes);
         drop(pool);
-        self.new_control(control);
-        chunks.iter().for_each(|chunk| drop(self.new_chunk(*chunk)));
-        self.notify(local, Notice::RingOpened { ring, control, chunks: chunks.clone() });
-        self.kill_point(KillPoint::RingMade);
+        new_control(process, control);
+        chunks.iter().for_each(|chunk| drop(new_chunk(process, *chunk)));
+        process.mailboxes.notify(local, Notice::RingOpened { ring, control, chunks: chunks.clone() });
+        process.kill_point(KillPoint::RingMade);
         Some(CallMessage::Opened { ring, control, chunks })
-    }
-
-    /// Allocates pieces of these sizes for a ring. Returns `None` if this process has no memory or
-    /// descriptors for them.
-    fn allocate_for_ring(
-        &self,
-        pool: &mut RingPool,
-        ring: RingName,
-        local: usize,
-        sizes: impl IntoIterator<Item = usize>,
-    ) -> Option<Vec<Extent>> {
-        let allocated = pool.allocate(&**self.transport(), local, sizes);
-        allocated.inspect_err(|error| tracing::debug!(?ring, %error, "no memory for a ring")).ok()
     }
 
     /// Grants chunks to a ring that leads to a thread of this process. Returns the answer for the
     /// sender. Returns `None` if there is no such ring, or if the request waits because other
     /// senders may return memory.
-    pub(crate) fn grow_ring(
+    pub(crate) fn grow(
         &self,
+        process: &Process,
         ring: RingName,
         local: usize,
         sender: ProcessId,
         chunks: u8,
         chunk_bytes: u64,
     ) -> Option<CallMessage> {
-        let mut pool = lock(&self.calls().ring_pool);
+        let mut pool = self.lock();
         if !pool.rings.contains_key(&ring) || pool.waiting.iter().any(|waiting| waiting.ring == ring) {
             return None;
         }
         let wanted = clamped(chunk_bytes);
         let counts = [usize::from(chunks).clamp(1, CHUNKS_PER_REQUEST_MAX), 1];
         if let Some(count) = counts.into_iter().find(|count| pool.has_room(local, count.saturating_mul(wanted))) {
-            return Some(self.grant_chunks(&mut pool, ring, local, count, wanted));
+            return Some(grant_chunks(process, &mut pool, ring, local, count, wanted));
         }
         let cap_bytes = pool.cap_bytes();
         if wanted > cap_bytes || !pool.rings.keys().any(|other| other.to == ring.to && *other != ring) {
             return Some(CallMessage::Refused { ring, cap_bytes: Some(cap_bytes as u64) });
         }
-        let next_round = self.clock().now();
+        let next_round = process.clock().now();
         pool.waiting.push(Waiting { ring, local, sender, chunk_bytes: wanted, rounds: 0, next_round });
         drop(pool);
         // The service thread serves the waiting requests, and this may be another thread.
-        self.transport().wake();
+        process.transport().wake();
         None
-    }
-
-    /// Grants chunks, or refuses them if this process has no memory or descriptors for them.
-    fn grant_chunks(
-        &self,
-        pool: &mut RingPool,
-        ring: RingName,
-        local: usize,
-        count: usize,
-        chunk_bytes: usize,
-    ) -> CallMessage {
-        let sizes = std::iter::repeat_n(chunk_bytes, count);
-        let Some(chunks) = self.allocate_for_ring(pool, ring, local, sizes) else {
-            return CallMessage::Refused { ring, cap_bytes: None };
-        };
-        *pool.rings.entry(ring).or_default() += count * chunk_bytes;
-        for chunk in &chunks {
-            let memory = pool.memory(chunk.key).expect(OWN);
-            let mapped = MappedChunk::new(memory, chunk.offset as usize, chunk.bytes as usize).expect(OWN);
-            mapped.word(0).store(0, Ordering::Relaxed);
-        }
-        self.notify(local, Notice::RingGrown { ring, chunks: chunks.clone() });
-        self.kill_point(KillPoint::GrowthMade);
-        CallMessage::Grown { ring, chunks }
     }
 
     /// Serves the requests that wait for memory. Grants those for which there is memory now, asks
     /// the senders of other rings for theirs, and refuses those that waited too long. Returns when
     /// to look again. Called by the service thread, like everything that answers a sender.
-    pub(crate) fn serve_waiting(&self) -> Option<Instant> {
-        let mut pool = lock(&self.calls().ring_pool);
+    pub(crate) fn serve_waiting(&self, process: &Process) -> Option<Instant> {
+        let mut pool = self.lock();
         if pool.waiting.is_empty() {
             return None;
         }
-        let now = self.clock().now();
+        let now = process.clock().now();
         let (mut answers, mut left) = (Vec::new(), Vec::new());
         for mut waiting in std::mem::take(&mut pool.waiting) {
             let Waiting { ring, local, sender, chunk_bytes, .. } = waiting;
-            if self.is_lost(sender) {
+            if process.losses.is_lost(sender) {
                 // The worker may have learned of the loss already, and would then never give the
                 // chunk back.
                 continue;
             }
             if pool.has_room(local, chunk_bytes) {
-                answers.push((sender, self.grant_chunks(&mut pool, ring, local, 1, chunk_bytes)));
+                answers.push((sender, grant_chunks(process, &mut pool, ring, local, 1, chunk_bytes)));
                 continue;
             }
             if now >= waiting.next_round && waiting.rounds == RECLAIM_ROUNDS {
@@ -305,7 +293,7 @@ impl Process {
                 let mut others: Vec<_> = others.map(|(other, bytes)| (*bytes, *other)).collect();
                 others.sort_unstable_by_key(|(bytes, other)| (std::cmp::Reverse(*bytes), other.source));
                 others.truncate(RECLAIMED_AT_ONCE);
-                let owned = |(_, other): (_, RingName)| Some((self.owner_of(other.source)?, other));
+                let owned = |(_, other): (_, RingName)| Some((process.job.owner_of(other.source)?, other));
                 let asked = others.into_iter().filter_map(owned);
                 answers.extend(asked.map(|(owner, other)| (owner, CallMessage::Reclaim { ring: other })));
                 waiting.rounds += 1;
@@ -317,74 +305,111 @@ impl Process {
         let next = left.iter().map(|waiting| waiting.next_round).min();
         pool.waiting = left;
         drop(pool);
-        answers.iter().for_each(|(to, message)| self.respond(*to, message));
+        answers.iter().for_each(|(to, message)| respond(process, *to, message));
         next
     }
 
     /// Begins to close a ring that leads to a thread of this process, because its sender has
     /// dropped it.
-    pub(crate) fn close_ring(&self, ring: RingName, local: usize) {
-        let mut pool = lock(&self.calls().ring_pool);
+    pub(crate) fn close(&self, process: &Process, ring: RingName, local: usize) {
+        let mut pool = self.lock();
         pool.rings.remove(&ring);
         pool.waiting.retain(|waiting| waiting.ring != ring);
         drop(pool);
-        self.notify(local, Notice::RingClosing { ring });
+        process.mailboxes.notify(local, Notice::RingClosing { ring });
     }
 
     /// Takes back the memory of a closed and empty ring, and tells its sender.
-    pub(crate) fn finish_closing(&self, ring: RingName, local: usize, pieces: &[Extent]) {
-        let mut pool = lock(&self.calls().ring_pool);
+    pub(crate) fn finish_closing(&self, process: &Process, ring: RingName, local: usize, pieces: &[Extent]) {
+        let mut pool = self.lock();
         pool.release(local, pieces);
         let wanted = !pool.waiting.is_empty();
         drop(pool);
-        self.kill_point(KillPoint::RingClosed);
-        if let Some(owner) = self.owner_of(ring.source) {
+        process.kill_point(KillPoint::RingClosed);
+        if let Some(owner) = process.job.owner_of(ring.source) {
             // A sender that is gone needs no answer.
-            let _ = self.send_call(owner, &CallMessage::Closed { ring });
+            let _ = process.send_call(owner, &CallMessage::Closed { ring });
         }
         if wanted {
-            self.transport().wake();
+            process.transport().wake();
         }
     }
 
     /// Retires the memory of a ring whose sender is gone.
-    pub(crate) fn retire(&self, ring: RingName, local: usize, pieces: &[Extent]) {
-        let mut pool = lock(&self.calls().ring_pool);
+    pub(crate) fn retire(&self, process: &Process, ring: RingName, local: usize, pieces: &[Extent]) {
+        let mut pool = self.lock();
         pool.rings.remove(&ring);
         pool.waiting.retain(|waiting| waiting.ring != ring);
         pool.retire(local, pieces);
         let wanted = !pool.waiting.is_empty();
         drop(pool);
         if wanted {
-            self.transport().wake();
+            process.transport().wake();
         }
     }
 
     /// The ring memory in use here, in bytes.
-    pub(crate) fn ring_memory_bytes(&self) -> usize {
-        lock(&self.calls().ring_pool).used_bytes()
+    pub(crate) fn used_bytes(&self) -> usize {
+        self.lock().used_bytes()
     }
 
     /// The memory registered for rings, in use or not, in bytes.
-    pub(crate) fn ring_memory_registered_bytes(&self) -> usize {
-        lock(&self.calls().ring_pool).registered_bytes()
+    pub(crate) fn registered_bytes(&self) -> usize {
+        self.lock().registered_bytes()
     }
+}
 
-    /// Returns a piece of this process's own memory as an empty chunk: its first header is zero.
-    /// Later headers are written before they are reached.
-    fn new_chunk(&self, piece: Extent) -> MappedChunk {
-        let chunk = self.own_chunk(piece);
-        chunk.word(0).store(0, Ordering::Relaxed);
-        chunk
-    }
+/// Allocates pieces of these sizes for a ring. Returns `None` if this process has no memory or
+/// descriptors for them.
+fn allocate_for_ring(
+    transport: &Arc<dyn Transport>,
+    pool: &mut RingPool,
+    ring: RingName,
+    local: usize,
+    sizes: impl IntoIterator<Item = usize>,
+) -> Option<Vec<Extent>> {
+    let allocated = pool.allocate(&**transport, local, sizes);
+    allocated.inspect_err(|error| tracing::debug!(?ring, %error, "no memory for a ring")).ok()
+}
 
-    /// Returns a piece of this process's own memory as the control block of an empty ring.
-    fn new_control(&self, piece: Extent) -> MappedControl {
-        let control = self.control_block(piece).expect(OWN);
-        control.control().consumed.store(0, Ordering::Relaxed);
-        control.control().sender_waits.store(0, Ordering::Relaxed);
-        control
+/// Grants chunks, or refuses them if this process has no memory or descriptors for them.
+fn grant_chunks(
+    process: &Process,
+    pool: &mut RingPool,
+    ring: RingName,
+    local: usize,
+    count: usize,
+    chunk_bytes: usize,
+) -> CallMessage {
+    let sizes = std::iter::repeat_n(chunk_bytes, count);
+    let Some(chunks) = allocate_for_ring(process.transport(), pool, ring, local, sizes) else {
+        return CallMessage::Refused { ring, cap_bytes: None };
+    };
+    *pool.rings.entry(ring).or_default() += count * chunk_bytes;
+    for chunk in &chunks {
+        let memory = pool.memory(chunk.key).expect(OWN);
+        let mapped = MappedChunk::new(memory, chunk.offset as usize, chunk.bytes as usize).expect(OWN);
+        mapped.word(0).store(0, Ordering::Relaxed);
     }
+    process.mailboxes.notify(local, Notice::RingGrown { ring, chunks: chunks.clone() });
+    process.kill_point(KillPoint::GrowthMade);
+    CallMessage::Grown { ring, chunks }
+}
+
+/// Returns a piece of this process's own memory as an empty chunk: its first header is zero.
+/// Later headers are written before they are reached.
+fn new_chunk(process: &Process, piece: Extent) -> MappedChunk {
+    let chunk = own_chunk(process, piece);
+    chunk.word(0).store(0, Ordering::Relaxed);
+    chunk
+}
+
+/// Returns a piece of this process's own memory as the control block of an empty ring.
+fn new_control(process: &Process, piece: Extent) -> MappedControl {
+    let control = control_block(process, piece).expect(OWN);
+    control.control().consumed.store(0, Ordering::Relaxed);
+    control.control().sender_waits.store(0, Ordering::Relaxed);
+    control
 }
 
 /// Why own pieces are chunks and control blocks: the pool aligns them, and none is shorter.

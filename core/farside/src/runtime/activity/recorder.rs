@@ -229,7 +229,7 @@ impl<'a> Waiting<'a> {
     fn note_now(&mut self) {
         let (recorder, words) = (self.worker.recorder(), self.worker.words());
         self.outer = [&words.wait, &words.since, &words.base].map(|word| word.load(Ordering::Relaxed));
-        self.place = recorder.place(self.worker.process_handle().activities(), self.wait.doing, self.wait.site);
+        self.place = recorder.place(&self.worker.process_handle().activities, self.wait.doing, self.wait.site);
         (self.since, self.base) = (ticks().max(1), recorder.accounted.get());
         write(words, pack(self.whom(), self.place), self.since, self.base);
     }
@@ -296,7 +296,7 @@ impl Drop for InCollective<'_> {
     fn drop(&mut self) {
         let recorder = self.worker.recorder();
         if self.since != 0 && recorder.has(TRACED) {
-            let place = recorder.place(self.worker.process_handle().activities(), self.place.doing, self.place.site);
+            let place = recorder.place(&self.worker.process_handle().activities, self.place.doing, self.place.site);
             self.worker.push_event(Kind::Collective, self.since, ticks(), Whom::Unknown.number(), place);
         }
     }
@@ -316,7 +316,7 @@ impl Worker {
 
     #[cold]
     fn look_whether_watched(&self, now: u64) {
-        let (activities, recorder, words) = (self.process_handle().activities(), self.recorder(), self.words());
+        let (activities, recorder, words) = (&self.process_handle().activities, self.recorder(), self.words());
         let wanted = [
             (&activities.watched_until, WATCHED),
             (&activities.traced_until, TRACED),
@@ -372,7 +372,7 @@ impl Worker {
         is_direct: bool,
         site: &'static Location<'static>,
     ) {
-        let (activities, recorder) = (self.process_handle().activities(), self.recorder());
+        let (activities, recorder) = (&self.process_handle().activities, self.recorder());
         if recorder.marks.get() {
             return;
         }
@@ -409,7 +409,7 @@ impl Worker {
     pub(crate) fn note_put(&self, to: ProcessId, bytes: usize, site: &'static Location<'static>) {
         let recorder = self.recorder();
         if recorder.has(SENDS) && self.address_cache().makes_detour() {
-            let place = recorder.place(self.process_handle().activities(), "put", site);
+            let place = recorder.place(&self.process_handle().activities, "put", site);
             self.push_bytes(Kind::Put, to.number(), bytes, place);
         }
     }
@@ -458,8 +458,9 @@ impl Worker {
         // A job whose accesses are checked sends further calls ahead.
         let process = self.process_handle();
         let is_alone = |(_, local)| Role::of(local, process.settings()) == Role::Own;
-        let can_be_paired =
-            !process.is_observed() && self.runs_same_binary(to) && process.place_of(to).is_some_and(is_alone);
+        let can_be_paired = !process.accesses.is_observed()
+            && self.runs_same_binary(to)
+            && process.job.place_of(to).is_some_and(is_alone);
         recorder.marks.set(true);
         let marked = can_be_paired
             && self.to(to).when_full(WhenFull::Spill).call((self.id().number(), session, last), take_mark).is_ok();

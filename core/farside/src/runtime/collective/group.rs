@@ -173,7 +173,7 @@ impl<'a> Group<'a> {
     pub(super) fn begin<T: Wire>(self, kind: Kind, root: WorkerId, shape: Shape) -> Result<(Parts<T>, usize)> {
         self.may_begin(kind.name())?;
         let place = self.place_of(root)?;
-        let type_hash = match self.me.process_handle().is_mixed() {
+        let type_hash = match self.me.process_handle().job.is_mixed() {
             false => type_hash::<T>(),
             true => {
                 let schema = Schema::of::<T>();
@@ -212,7 +212,7 @@ impl<'a> Group<'a> {
                 lost.into_iter().skip(sequence.losses_seen).find(|process| team.has_process(self.me, *process));
             sequence.losses_seen = losses;
         }
-        sequence.lost.map(|process| self.me.process_handle().gone(process))
+        sequence.lost.map(|process| self.me.process_handle().losses.gone(process))
     }
 
     /// Returns the reason for which collectives cannot continue, if there is one.
@@ -263,7 +263,7 @@ impl<'a> Group<'a> {
     }
 
     pub(super) fn send_value<T: Wire>(self, parts: &Parts<T>, to: WorkerId, value: T) -> Result<()> {
-        let bytes = match self.me.process_handle().is_mixed() {
+        let bytes = match self.me.process_handle().job.is_mixed() {
             false => to_bytes(value),
             true => wire::encode(&value, Vec::new()),
         };
@@ -278,7 +278,7 @@ impl<'a> Group<'a> {
         let doing = "waiting for the value of another worker";
         let value = self.wait_for_all(doing, from, || self.sequence().take(parts.number, &parts.content, from))?;
         let process = self.me.process_handle();
-        let read = match process.is_mixed() {
+        let read = match process.job.is_mixed() {
             // The shapes are the same, as `take` has compared them.
             true => wire::decode(Decoder::new(&value.bytes).within(self.me), 0),
             // SAFETY: this job is of one binary, and `keep_value` alone lets values in. `take`

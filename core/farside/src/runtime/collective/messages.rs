@@ -86,14 +86,14 @@ pub(super) fn keep_mismatch(there: &Worker, mismatch: Mismatch) {
 // In a job of one binary, nothing is called by these names.
 
 fn announce_foreign_arrival(there: &Worker, arrival: (u64, u32)) {
-    if there.process_handle().is_mixed() {
+    if there.process_handle().job.is_mixed() {
         announce_arrival(there, arrival);
     }
 }
 
 fn announce_foreign_in_team(there: &Worker, arrival: Arrival) {
     let has_room = || there.collectives.borrow_mut().of_message(arrival.team, true).is_some();
-    if there.process_handle().is_mixed() {
+    if there.process_handle().job.is_mixed() {
         match arrival.round < u32::BITS && has_room() {
             true => announce_in_team(there, arrival),
             false => there.collectives.borrow_mut().leave_out_executed(),
@@ -103,13 +103,13 @@ fn announce_foreign_in_team(there: &Worker, arrival: Arrival) {
 
 fn keep_foreign_mismatch(there: &Worker, mismatch: Mismatch) {
     let has_room = || there.collectives.borrow_mut().of_message(mismatch.team, true).is_some();
-    if there.process_handle().is_mixed() && has_room() {
+    if there.process_handle().job.is_mixed() && has_room() {
         keep_mismatch(there, mismatch);
     }
 }
 
 fn keep_foreign_value(there: &Worker, parcel: Parcel) {
-    if there.process_handle().is_mixed() {
+    if there.process_handle().job.is_mixed() {
         let mut collectives = there.collectives.borrow_mut();
         collectives.executed += 1;
         if let Some(sequence) = collectives.of_message(parcel.team, true) {

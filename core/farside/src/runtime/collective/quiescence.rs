@@ -70,7 +70,7 @@ impl Group<'_> {
     /// counts those of the pool and the shared rings.
     fn count_if_settled(self) -> Option<QuiesceRound> {
         let (me, process) = (self.me, self.me.process_handle());
-        if !me.is_settled() || !process.rooms().are_settled() {
+        if !me.is_settled() || !process.rooms.are_settled() {
             return None;
         }
         // Either all workers of a process are members, or it is lost.
@@ -82,8 +82,8 @@ impl Group<'_> {
         let is_counted = |process: ProcessId| are_counted.as_ref().is_none_or(|all| all[process.index()]);
         let (mut sent, mut executed) = (me.counted_calls(is_counted), me.inbox().counted_calls(process, is_counted));
         if me.thread_index() == 0 {
-            let (by_pool, on_pool) = process.pool().idle_counts(process, is_counted)?;
-            sent += by_pool + process.lanes().counted_calls(is_counted);
+            let (by_pool, on_pool) = process.calls.pool.idle_counts(process, is_counted)?;
+            sent += by_pool + process.calls.lanes.counted_calls(is_counted);
             executed += on_pool;
         }
         Some(QuiesceRound { sent, executed, is_late: false })

@@ -5,7 +5,6 @@
 
 use std::collections::HashSet;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 
 use farside_fabric::{ProcessId, WorkerId};
 use farside_sys::image::hash_bytes;
@@ -143,7 +142,7 @@ impl Worker {
         let time = self.default_deadline();
         loop {
             let process = self.process_handle();
-            let is_confirmed = |lost: &ProcessId| process.confirmed_lost()[lost.index()].load(Ordering::Relaxed);
+            let is_confirmed = |lost: &ProcessId| process.losses.is_confirmed(*lost);
             self.wait_until("waiting until the coordinator confirms a loss", time, |worker| {
                 worker.outlived_processes().iter().all(is_confirmed).then_some(Ok(()))
             })?;

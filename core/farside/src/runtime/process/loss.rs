@@ -3,7 +3,7 @@
 //! A peer's end shows in two ways. Its connections end, and the coordinator says that it is lost,
 //! and why. The connections often come first. Then an error waits a moment for the cause.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use farside_fabric::clock::{Clock, lock};
 use farside_fabric::{FabricError, ProcessId};
 
 use crate::error::Error;
-use crate::runtime::process::{Notice, Process};
+use crate::runtime::process::Process;
 
 /// The time that the coordinator has to say why a peer's connection ended. It also suffices to
 /// notice that the link with the coordinator itself broke.
@@ -41,7 +41,7 @@ impl Loss {
 
 /// The loss from which those of the last moments probably followed, with its time.
 #[derive(Debug, Default)]
-pub(super) struct RecentLoss(Mutex<Option<(Instant, Loss)>>);
+struct RecentLoss(Mutex<Option<(Instant, Loss)>>);
 
 impl RecentLoss {
     /// The time in which a loss has others as its consequence.
@@ -60,41 +60,72 @@ impl RecentLoss {
     }
 }
 
-impl Process {
-    /// Converts a transport error. Reports a disconnected peer as a lost process, unless the job
-    /// has ended.
-    pub(crate) fn explain(&self, error: FabricError) -> Error {
-        match error {
-            FabricError::Disconnected { process } => match self.check_ended() {
-                Ok(()) => self.gone(process),
-                Err(ended) => ended,
-            },
-            other => other.into(),
+/// The lost peers of a process.
+#[derive(Debug)]
+pub struct LostPeers {
+    clock: Clock,
+    /// Why each peer was given up, if it was.
+    given_up: Box<[OnceLock<Loss>]>,
+    /// True for each peer that the coordinator has reported as lost.
+    confirmed: Box<[AtomicBool]>,
+    /// The peers that an error has named as lost, perhaps before they were given up. Written by the
+    /// thread that makes the error, and read by every check for a lost process. The flag says
+    /// nothing about what the peer did before.
+    named: Box<[AtomicBool]>,
+    recent: RecentLoss,
+    /// Peers whose connection ended, with the time by which the coordinator should have said why.
+    suspects: Mutex<Vec<(ProcessId, Instant)>>,
+    /// The number of losses. A peer counts when it is given up, and when an error names it.
+    count: AtomicU32,
+    /// The number of processes that were given up and to which no shared ring leads any more.
+    unsendable: AtomicU32,
+}
+
+impl LostPeers {
+    pub(super) fn new(clock: Clock, processes: usize) -> Self {
+        let flags = || (0..processes).map(|_| AtomicBool::new(false)).collect();
+        Self {
+            clock,
+            given_up: (0..processes).map(|_| OnceLock::new()).collect(),
+            confirmed: flags(),
+            named: flags(),
+            recent: RecentLoss::default(),
+            suspects: Mutex::default(),
+            count: AtomicU32::new(0),
+            unsendable: AtomicU32::new(0),
         }
     }
 
     /// Returns the error for the program if a process is lost.
     #[inline]
-    pub(crate) fn lost(&self, process: ProcessId) -> Option<Error> {
+    pub fn lost(&self, process: ProcessId) -> Option<Error> {
         self.is_lost(process).then(|| self.gone(process))
     }
 
     /// Returns whether a process is lost: it was given up, or an error has named it. To the program
     /// it then stays lost.
     #[inline]
-    pub(crate) fn is_lost(&self, process: ProcessId) -> bool {
-        self.is_given_up(process) || self.is_named_lost(process)
+    pub fn is_lost(&self, process: ProcessId) -> bool {
+        self.is_given_up(process) || self.is_named(process)
     }
 
     /// Returns whether the job, or this process on its own, has given up a process. Until then,
     /// what it had sent still counts.
     #[inline]
     pub(crate) fn is_given_up(&self, process: ProcessId) -> bool {
-        self.lost.get(process.index()).is_some_and(|why| why.get().is_some())
+        self.given_up.get(process.index()).is_some_and(|why| why.get().is_some())
     }
 
-    pub(crate) fn confirmed_lost(&self) -> &[AtomicBool] {
-        &self.confirmed_lost
+    /// Notes that the coordinator has reported a process as lost.
+    pub(crate) fn confirm(&self, process: ProcessId) {
+        if let Some(confirmed) = self.confirmed.get(process.index()) {
+            confirmed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns whether the coordinator has reported a process as lost.
+    pub(crate) fn is_confirmed(&self, process: ProcessId) -> bool {
+        self.confirmed[process.index()].load(Ordering::Relaxed)
     }
 
     /// Returns the number of processes that were given up and to which no shared ring leads any
@@ -105,65 +136,94 @@ impl Process {
 
     /// Returns the processes that were given up.
     pub(crate) fn given_up(&self) -> impl Iterator<Item = ProcessId> + '_ {
-        let peers = if self.losses() == 0 { 0 } else { self.shape.processes };
+        let peers = if self.count() == 0 { 0 } else { self.given_up.len() as u32 };
         (0..peers).map(ProcessId::new).filter(|peer| self.is_given_up(*peer))
     }
 
     /// Returns whether an error has named a process as lost to the program.
     #[inline]
-    pub(crate) fn is_named_lost(&self, process: ProcessId) -> bool {
-        self.named_lost.get(process.index()).is_some_and(|named| named.load(Ordering::Relaxed))
+    pub(crate) fn is_named(&self, process: ProcessId) -> bool {
+        self.named.get(process.index()).is_some_and(|named| named.load(Ordering::Relaxed))
     }
 
     /// Returns the number of losses so far. Compare it with a saved value to detect a new loss with
     /// one load.
     #[inline]
-    pub(crate) fn losses(&self) -> u32 {
-        self.losses.load(Ordering::Acquire)
+    pub(crate) fn count(&self) -> u32 {
+        self.count.load(Ordering::Acquire)
     }
 
     /// Returns the error for a lost process, with the reason if it is known, and marks the process
     /// as named lost.
     #[cold]
     pub(crate) fn gone(&self, process: ProcessId) -> Error {
-        if let Some(named) = self.named_lost.get(process.index())
+        if let Some(named) = self.named.get(process.index())
             && !named.load(Ordering::Relaxed)
         {
             named.store(true, Ordering::Relaxed);
-            self.losses.fetch_add(1, Ordering::Release);
+            self.count.fetch_add(1, Ordering::Release);
         }
         // A peer that no longer answers has probably failed because of a loss just before.
-        let known = self.lost.get(process.index()).and_then(OnceLock::get).cloned();
-        let known = known.or_else(|| self.recent_loss.at(self.clock.now()));
+        let known = self.given_up.get(process.index()).and_then(OnceLock::get).cloned();
+        let known = known.or_else(|| self.recent.at(self.clock.now()));
         known.unwrap_or_else(|| Loss::of(process, "it no longer answers")).into_error(process)
+    }
+
+    /// Gives up a process. Returns whether it was not given up before.
+    fn give_up(&self, process: ProcessId, loss: Loss) -> bool {
+        let recent = loss.clone();
+        let is_new = self.given_up.get(process.index()).is_some_and(|lost| lost.set(loss).is_ok());
+        if is_new {
+            self.recent.note(self.clock.now(), recent);
+            self.count.fetch_add(1, Ordering::Release);
+        }
+        is_new
+    }
+
+    /// Takes out the suspects that were given up meanwhile, of which the coordinator has said
+    /// nothing in time, or can say nothing any more because the job `is_over`.
+    fn take_due(&self, is_over: bool) -> Vec<ProcessId> {
+        let now = self.clock.now();
+        let is_due = |(process, until): &mut (_, _)| is_over || now >= *until || self.is_given_up(*process);
+        lock(&self.suspects).extract_if(.., is_due).map(|(process, _)| process).collect()
+    }
+}
+
+impl Process {
+    /// Converts a transport error. Reports a disconnected peer as a lost process, unless the job
+    /// has ended.
+    pub fn explain(&self, error: FabricError) -> Error {
+        match error {
+            FabricError::Disconnected { process } => match self.orders.check_ended() {
+                Ok(()) => self.losses.gone(process),
+                Err(ended) => ended,
+            },
+            other => other.into(),
+        }
     }
 
     /// Notes that the connection with a peer ended. The coordinator should soon say that the peer
     /// is lost, and why. Otherwise [`give_up_suspects`](Self::give_up_suspects) gives it up.
     pub(crate) fn suspect(&self, process: ProcessId) {
-        lock(&self.suspects).push((process, self.clock.now() + WORD_MARGIN));
+        lock(&self.losses.suspects).push((process, self.clock().now() + WORD_MARGIN));
         // The service thread must see the new deadline, and this may be another thread.
-        self.transport.wake();
+        self.transport().wake();
     }
 
     /// Gives up the suspects of which the coordinator has said nothing in time, or can say nothing
     /// any more. Returns when to call this again.
     pub(crate) fn give_up_suspects(&self) -> Option<Instant> {
-        let now = self.clock.now();
-        let is_over = self.is_finished() || self.ended.get().is_some();
-        let is_due = |(process, until): &mut (_, _)| is_over || now >= *until || self.is_given_up(*process);
-        let due: Vec<_> = lock(&self.suspects).extract_if(.., is_due).collect();
-        for (process, _) in due {
+        for process in self.losses.take_due(self.orders.is_finished() || self.orders.has_ended()) {
             self.lose(process, Loss::of(process, "its connection ended"));
         }
-        lock(&self.suspects).iter().map(|(_, until)| *until).min()
+        lock(&self.losses.suspects).iter().map(|(_, until)| *until).min()
     }
 
     /// Returns what was heard about a loss: why the peer was given up, or that this process was cut
     /// off from the coordinator.
-    pub(crate) fn heard_of(&self, process: ProcessId) -> Option<Error> {
-        let cut_off = self.check_ended().err().filter(|_| !self.control.is_heard());
-        cut_off.or_else(|| self.is_given_up(process).then(|| self.gone(process)))
+    fn heard_of(&self, process: ProcessId) -> Option<Error> {
+        let cut_off = self.orders.check_ended().err().filter(|_| !self.orders.control.is_heard());
+        cut_off.or_else(|| self.losses.is_given_up(process).then(|| self.losses.gone(process)))
     }
 
     /// Returns the error that counts: with the cause of the loss that it names. The coordinator
@@ -171,27 +231,20 @@ impl Process {
     /// caller holds no lock.
     #[cold]
     pub(crate) fn with_its_root(&self, error: Error, patience: Duration) -> Error {
-        with_its_root(&self.clock, WORD_MARGIN.min(patience), |lost| self.heard_of(lost), error)
+        with_its_root(self.clock(), WORD_MARGIN.min(patience), |lost| self.heard_of(lost), error)
     }
 
     /// Notes that a process is lost, and tells the transport, the rooms and all threads.
     pub(crate) fn lose(&self, process: ProcessId, loss: Loss) {
-        let Some(lost) = self.lost.get(process.index()).filter(|_| process != self.id) else { return };
-        let recent = loss.clone();
-        if lost.set(loss).is_err() {
+        if process == self.id() || !self.losses.give_up(process, loss) {
             return;
         }
-        self.recent_loss.note(self.clock.now(), recent);
-        self.losses.fetch_add(1, Ordering::Release);
-        self.transport.forget(process);
+        self.transport().forget(process);
         self.calls.lanes.lose(process);
         // Only now: a thread that is not a worker has sent nothing to the lost process since.
-        self.unsendable.fetch_add(1, Ordering::Release);
+        self.losses.unsendable.fetch_add(1, Ordering::Release);
         self.rooms.lose(self, process);
-        for local in 0..self.mailboxes.len() {
-            self.notify(local, Notice::Lost { process });
-        }
-        self.home.doorbell(self.shape.callers()).ring_if_asleep();
+        self.mailboxes.notify_of_loss(process);
     }
 }
 

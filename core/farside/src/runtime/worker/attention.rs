@@ -62,7 +62,7 @@ impl Worker {
     #[track_caller]
     pub fn progress_interval(&self, of: WorkerId) -> Result<Duration> {
         self.not_in_handler("watching a worker's progress")?;
-        let place = self.process.place_of(of).expect("the worker belongs to this job");
+        let place = self.process.job.place_of(of).expect("the worker belongs to this job");
         // The first read may have to connect, so the time begins after it.
         let first = self.looks_of(place)?;
         let begun = self.now();
@@ -84,15 +84,15 @@ impl Worker {
 
     /// Reads the word of a thread.
     fn looks_of(&self, (process, local): (farside_fabric::ProcessId, usize)) -> Result<u64> {
-        if let Some(lost) = self.process.lost(process) {
+        if let Some(lost) = self.process.losses.lost(process) {
             return Err(lost);
         }
-        if let Some(home) = self.process.home_of(process) {
+        if let Some(home) = self.process.links.home_of(process) {
             return Ok(home.looks(local).load(Ordering::Relaxed));
         }
         let deadline = self.now() + self.default_deadline();
         let region = self.process.starter_region(process, deadline)?;
-        if let Some(home) = self.process.home_of(process) {
+        if let Some(home) = self.process.links.home_of(process) {
             return Ok(home.looks(local).load(Ordering::Relaxed));
         }
         let mut word = 0_u64;

@@ -9,9 +9,9 @@ impl Worker {
     /// Serves other workers after the end of the body, until the whole job is quiet.
     pub(crate) fn drain(&self) -> Result<()> {
         self.collectives.borrow_mut().end();
-        if self.process.callers().one_more_rests(self.process.shape().callable_per_process()) {
+        if self.process.calls.callers.one_more_rests(self.process.shape().callable_per_process()) {
             // This may have been the last caller that the other threads waited for.
-            self.process.call_attention_of_all();
+            self.process.mailboxes.call_attention_of_all();
         }
         let mut answered = None;
         self.wait_until("waiting for the other processes to finish", FOREVER, |worker| {
@@ -20,11 +20,11 @@ impl Worker {
             {
                 return Some(Err(error));
             }
-            if worker.process.is_finished() {
+            if worker.process.orders.is_finished() {
                 return Some(Ok(()));
             }
-            let round = worker.process.round();
-            match worker.process.rooms().are_over(worker) {
+            let round = worker.process.orders.round();
+            match worker.process.rooms.are_over(worker) {
                 Ok(true) => {}
                 Ok(false) => return None,
                 Err(error) => return Some(Err(error)),
@@ -37,7 +37,7 @@ impl Worker {
             if let Err(error) = worker.step() {
                 return Some(Err(error));
             }
-            match worker.process.rooms().are_over(worker) {
+            match worker.process.rooms.are_over(worker) {
                 Ok(true) => {}
                 Ok(false) => return None,
                 Err(error) => return Some(Err(error)),
@@ -56,7 +56,7 @@ impl Worker {
     fn is_quiet(&self) -> bool {
         self.is_settled()
             && !self.has_notices()
-            && self.process.callers().may_rest(self.process.shape().callable_per_process())
+            && self.process.calls.callers.may_rest(self.process.shape().callable_per_process())
     }
 
     /// Returns whether no call waits to be sent or continued, on this worker or on what the threads
@@ -65,8 +65,8 @@ impl Worker {
         self.unfinished.borrow().is_empty()
             && self.continuation_count() == 0
             && self.put_off.borrow().is_empty()
-            && !self.process.lanes_are_queued()
-            && self.process.pool().is_idle()
+            && !self.process.calls.lanes.are_queued()
+            && self.process.calls.pool.is_idle()
             && self.fetches.is_empty()
             && !self.keeps_batches()
     }

@@ -9,15 +9,25 @@ mod machines;
 mod named_calls;
 mod ways;
 
+use super::Worker;
+
 pub use losses::Losses;
 pub use machines::Machines;
 pub use named_calls::NamedCalls;
 pub use ways::Ways;
 
-/// Only [`Worker`](super::Worker) has the methods of these traits, so they can get more of them.
-pub trait Sealed {}
+/// Only [`Worker`] has the methods of these traits, so they can get more of them.
+pub trait Sealed {
+    /// Returns the worker.
+    fn worker(&self) -> &Worker;
+}
 
-impl Sealed for super::Worker {}
+impl Sealed for Worker {
+    #[inline(always)]
+    fn worker(&self) -> &Worker {
+        self
+    }
+}
 
 /// Makes a trait of methods that the worker has inside the crate.
 macro_rules! extension {

@@ -10,6 +10,7 @@ use super::Worker;
 use crate::error::{Result, Source};
 use crate::invoke::inbox::{Handling, handler_error, run_last};
 use crate::invoke::message::RingName;
+use crate::invoke::ring::rings::{own_chunk, receiver_of};
 use crate::runtime::process::Notice;
 
 /// A library's action on a worker when a process is lost.
@@ -32,8 +33,8 @@ impl Worker {
     /// Takes in the notices for this worker.
     #[cold]
     pub(crate) fn take_notices(&self) -> Result<()> {
-        self.attention_seen.set(self.process.attention(self.local));
-        while let Some(notice) = self.process.next_notice(self.local) {
+        self.attention_seen.set(self.process.mailboxes.attention(self.local));
+        while let Some(notice) = self.process.mailboxes.next_notice(self.local) {
             if let Err(error) = self.take_notice(notice) {
                 // More notices may be queued. The next step must look at them in spite of this
                 // error.
@@ -42,23 +43,23 @@ impl Worker {
             }
         }
         self.answer_readers();
-        self.process.check_ended()
+        self.process.orders.check_ended()
     }
 
     fn take_notice(&self, notice: Notice) -> Result<()> {
         match notice {
             Notice::RingOpened { ring, control, chunks } => {
-                let (receiver, pieces) = self.process.receiver_of(control, &chunks);
-                let source = self.process.source(ring.source as usize);
-                let is_alike = self.process.is_alike_source(source);
+                let (receiver, pieces) = receiver_of(&self.process, control, &chunks);
+                let source = self.process.job.source(ring.source as usize);
+                let is_alike = self.process.job.is_alike_source(source);
                 self.inbox().open(ring.source as usize, source, is_alike, receiver, pieces);
             }
             Notice::RingGrown { ring, chunks } => {
                 for chunk in chunks {
-                    let mapped = self.process.own_chunk(chunk);
+                    let mapped = own_chunk(&self.process, chunk);
                     if !self.inbox().grow(ring.source as usize, mapped, chunk) {
                         // The sender is lost, or the ring is corrupt.
-                        self.process.retire(ring, self.local, &[chunk]);
+                        self.process.calls.rings.retire(&self.process, ring, self.local, &[chunk]);
                     }
                 }
             }
@@ -76,7 +77,7 @@ impl Worker {
                 }
             }
             Notice::Frame(frame) => {
-                self.process.calls().waiting_frames.taken(&frame);
+                self.process.calls.waiting_frames.taken(&frame);
                 self.inbox().take_frame(&frame);
             }
             Notice::Fetched { fetch, outcome } => {
@@ -110,8 +111,8 @@ impl Worker {
             return ran;
         }
         let pieces = self.inbox().close(source);
-        self.process.end_accesses();
-        self.process.finish_closing(ring, self.local, &pieces);
+        self.process.accesses.end();
+        self.process.calls.rings.finish_closing(&self.process, ring, self.local, &pieces);
         ran
     }
 
@@ -125,14 +126,14 @@ impl Worker {
             ran = ran.and(run_last(self, source, true));
             let pieces = self.inbox().close(source);
             let ring = RingName { source: source as u32, to: self.id.number() };
-            self.process.retire(ring, self.local, &pieces);
+            self.process.calls.rings.retire(&self.process, ring, self.local, &pieces);
         }
         // Calls whose borrowed buffer has not arrived by now fail: no call of that process may run
         // after this.
         for fetch in self.fetches.from(process) {
-            ran = ran.and(self.go_on_with(fetch, Err(self.process.gone(process))));
+            ran = ran.and(self.go_on_with(fetch, Err(self.process.losses.gone(process))));
         }
-        self.closing.borrow_mut().retain(|ring| self.process.owner_of(ring.source) != Some(process));
+        self.closing.borrow_mut().retain(|ring| self.process.job.owner_of(ring.source) != Some(process));
         for to in threads {
             if let Some(outbox) = self.outboxes[to.index()].get() {
                 outbox.borrow_mut().lose();
@@ -165,7 +166,7 @@ mod tests {
             }
             me.setup(to)?;
             me.process_handle().transport().forget(ProcessId::new(1));
-            me.process_handle().notify(0, Notice::WayWanted { to });
+            me.process_handle().mailboxes.notify(0, Notice::WayWanted { to });
             is_well.store(me.progress().is_ok(), Ordering::Relaxed);
             Ok(())
         });

@@ -132,6 +132,6 @@ impl Drop for Leaving {
         // SYNC: release, for the acquire in `serve_until_ended`: what the thread did happened
         // before.
         self.running.fetch_sub(1, Ordering::Release);
-        self.process.call_attention(self.local);
+        self.process.mailboxes.call_attention(self.local);
     }
 }

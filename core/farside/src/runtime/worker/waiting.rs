@@ -116,7 +116,7 @@ impl Worker {
     /// *Cost*: over a network one system call, and a switch to the service thread and back if that
     /// has no CPU of its own. Nothing if all processes share a machine.
     pub fn hand_over(&self) {
-        if self.process.polls() {
+        if self.process.links.polls {
             self.process.transport().stop_polling();
         }
     }
@@ -164,7 +164,8 @@ impl Worker {
         let left = deadline.left(self);
         let wait = Wait::here("waiting for room in a lane").on(Whom::Worker(to));
         let waited = self.wait_at(wait, left, |worker| {
-            worker.process.lane_may_send(to, record_bytes).map(|may| may.then_some(())).transpose()
+            let may_send = worker.process.calls.lanes.may_send(&worker.process, to, record_bytes);
+            may_send.map(|may| may.then_some(())).transpose()
         });
         waited.map_err(|error| error.late(to))
     }
@@ -213,8 +214,8 @@ impl Worker {
     ) -> Result<T> {
         self.not_in_handler(wait.doing)?;
         let mut waiting = Waiting::begin(self, wait);
-        let mut backoff = Backoff::new(self.process.wait_policy());
-        let mut stream = StreamWatch::new(self.process.wait_policy());
+        let mut backoff = Backoff::new(self.process.waits.policy);
+        let mut stream = StreamWatch::new(self.process.waits.policy);
         let mut deadline = None::<Deadline>;
         let mut steps = 0_u32;
         loop {
@@ -254,7 +255,8 @@ impl Worker {
             // The watch is counted before the fence in `prepare`, and `look` reads the watched
             // memory after it.
             let _watching = self.watches.get().then(|| self.home.watch());
-            let token = self.home.doorbell(self.local).prepare(self.process.fencing(), || self.inbox().leave_all());
+            let token =
+                self.home.doorbell(self.local).prepare(self.process.waits.fencing(), || self.inbox().leave_all());
             self.inbox().look_back();
             let nothing_new = !self.has_notices()
                 && !self.inbox.borrow().has_arrivals()
@@ -287,7 +289,7 @@ impl Worker {
     #[inline]
     pub(crate) fn step(&self) -> Result<bool> {
         self.count_look();
-        let polled = self.process.polls() && self.poll_if_due();
+        let polled = self.process.links.polls && self.poll_if_due();
         if self.has_notices() {
             self.take_notices()?;
         }
@@ -295,8 +297,8 @@ impl Worker {
         if !self.unfinished.borrow().is_empty() {
             moved |= self.send_unfinished(false)?;
         }
-        if self.process.lanes_are_queued() {
-            moved |= self.process.send_lanes()?;
+        if self.process.calls.lanes.are_queued() {
+            moved |= self.process.calls.lanes.send_staged(&self.process)?;
         }
         if !self.continuations.borrow().is_empty() || !self.after_letters.borrow().is_empty() {
             moved |= self.run_continuations()?;
@@ -307,8 +309,8 @@ impl Worker {
         if !self.put_off.borrow().is_empty() {
             moved |= self.do_what_was_put_off();
         }
-        if self.process.rooms().are_busy() {
-            moved |= self.process.rooms().serve(&self.process, true).moved;
+        if self.process.rooms.are_busy() {
+            moved |= self.process.rooms.serve(&self.process, true).moved;
         }
         Ok(moved)
     }
@@ -361,7 +363,7 @@ impl Worker {
     fn staged_may_move(&self) -> bool {
         let unfinished = self.unfinished.borrow();
         unfinished.iter().any(|to| self.outbox(*to).is_some_and(|outbox| outbox.staged_may_move()))
-            || (self.process.lanes_are_queued() && self.process.lanes_may_move())
+            || (self.process.calls.lanes.are_queued() && self.process.calls.lanes.may_move())
     }
 
     /// Runs the continuations whose results have arrived, or can no longer arrive.
@@ -369,7 +371,7 @@ impl Worker {
         let any = self.run_due_continuations();
         // After those that ran, whether or not one of them panicked.
         if self.is_pool_member() && !matches!(any, Ok(false)) {
-            self.process.pool().publish(self, 0);
+            self.process.calls.pool.publish(self, 0);
         }
         any
     }

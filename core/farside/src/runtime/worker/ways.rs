@@ -66,7 +66,7 @@ impl Worker {
     }
 
     fn check_peer(&self, to: WorkerId) -> Result<()> {
-        let (process, _) = self.process_handle().place_of(to).ok_or_else(|| self.unknown(to))?;
-        self.process_handle().lost(process).map_or(Ok(()), Err::<(), Error>)
+        let (process, _) = self.process_handle().job.place_of(to).ok_or_else(|| self.unknown(to))?;
+        self.process_handle().losses.lost(process).map_or(Ok(()), Err::<(), Error>)
     }
 }

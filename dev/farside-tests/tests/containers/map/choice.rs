@@ -68,7 +68,7 @@ fn predictions_follow_the_capacity() {
     Simulation::new(2, 1, 1).run(run).unwrap().verdict.unwrap();
 }
 
-/// Workers that do not agree whether to measure are told so.
+/// Workers that do not agree whether to measure get an error.
 #[test]
 fn a_model_on_one_worker_is_refused() {
     let run = |me: &Worker| {

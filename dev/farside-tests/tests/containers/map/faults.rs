@@ -135,7 +135,7 @@ fn bad_input_is_refused(me: &Worker) -> Result<()> {
 }
 everywhere!(bad_input, super::bad_input_is_refused);
 
-/// A function that panics leaves the entry as it was. Its caller is told, and others go on.
+/// A function that panics leaves the entry as it was. Its caller gets an error, and others go on.
 fn a_panic_changes_nothing(me: &Worker) -> Result<()> {
     for implementation in IMPLEMENTATIONS {
         let map = HashMap::<u64, u64>::builder().implementation(implementation).build(me)?;
@@ -184,7 +184,7 @@ fn survive(me: &Worker, dying: ProcessId, implementation: Implementation) -> Res
             me.wait_while_serving(|| me.is_lost(dying))?;
         }
     }
-    // Keys of survivors can still be written, also beside slots that are retired.
+    // Keys of survivors can still be written, also next to slots that are retired.
     let own = 1000 * u64::from(me.id().number() + 1);
     for key in (own..own + 50).filter(|key| me.process_of(m.owner_of(key)) != dying) {
         m.insert(key, value(9, key))?;
@@ -231,7 +231,7 @@ fn a_lost_writer_blocks_no_one() {
 type Use = fn(&Map<'_, u64, u64>, u64, u64) -> Result<()>;
 
 /// One worker relies on a promise, and another one does at the same time what it excludes. Where
-/// accesses are checked, one of them is told, with both places.
+/// accesses are checked, one of them gets an error that names both places.
 #[test]
 fn a_broken_promise_names_both_places() {
     let insert: Use = |m, key, number| m.insert(key, number).map(drop);

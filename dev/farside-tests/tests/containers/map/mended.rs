@@ -1,4 +1,4 @@
-//! Promises that are checked, maps that wear out, reads beside changes, and late messages of the
+//! Promises that are checked, maps that wear out, reads during changes, and late messages of the
 //! lost.
 
 use std::sync::Mutex;

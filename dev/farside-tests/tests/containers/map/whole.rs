@@ -52,7 +52,7 @@ fn keys_may_be_long() {
 }
 
 /// Changes in batches add up, also those of one key by all workers while its part grows. A function
-/// that panics changes nothing, and all workers are told.
+/// that panics changes nothing, and all workers get an error.
 fn batches_change_all(me: &Worker) -> Result<()> {
     let keys = times(me, 100);
     for implementation in IMPLEMENTATIONS {

@@ -225,7 +225,7 @@ fn a_queue_without_slots_says_so() {
 type Use = fn(&Ends<'_, u64>, u64) -> Result<()>;
 
 /// One worker relies on a promise, and another one does at the same time what it excludes. Where
-/// accesses are checked, one of them is told, with both places.
+/// accesses are checked, one of them gets an error that names both places.
 #[test]
 fn a_broken_promise_names_both_places() {
     let push: Use = |ends, number| ends.push(number).map(drop);

@@ -131,12 +131,4 @@ extension! {
     /// # }).unwrap();
     /// ```
     fn when_lost(&self, hook: impl Fn(&Worker, ProcessId) + 'static);
-
-    /// Returns whether this process has heard of the loss of another one. That may be before
-    /// [`is_lost`](Worker::is_lost) says so: calls which the other had published may still run
-    /// here. For loops without [progress](Worker::progress), in which a worker learns of losses
-    /// from errors alone.
-    ///
-    /// *Cost*: a load.
-    fn has_heard_of_loss(&self, process: ProcessId) -> bool;
 }
