@@ -470,15 +470,12 @@ pub trait Door {
     fn newest(&self, cx: &Call) -> Result<Option<u64>, Never>;
     /// Asks a probe.
     async fn ask(&self, cx: &Call, name: String, worker: u32, question: String) -> Result<Vec<u8>, Refused>;
-    /// Returns the activity of the workers. Watches them for some milliseconds.
-    fn workers(&self, cx: &Call, watch_ms: u32) -> Result<WorkersNow, Refused>;
-    /// Traces the workers for some milliseconds: 0 ends the trace of this number.
-    fn trace(&self, cx: &Call, session: u32, time_ms: u32, sends: bool) -> Result<(), Refused>;
+    /// Asks what the workers do. The answer to [`Question::Watch`] is their activity a moment
+    /// later.
+    fn look(&self, cx: &Call, question: Question) -> Result<Answer, Refused>;
     /// The time of the process's monotonic clock, in nanoseconds.
     #[rpc(inline)]
     fn clock(&self, cx: &Call) -> Result<u64, Never>;
-    /// Takes the events that were recorded since the last call.
-    fn events(&self, cx: &Call, session: u32) -> Result<Vec<EventsNow>, Refused>;
 }
 
 /// The arguments and results of the calls, for tests of their decoders.
@@ -494,8 +491,8 @@ pub fn message_kinds() -> Vec<MessageKind> {
         MessageKind::of::<Order>(),
         MessageKind::of::<Stayed>(),
         MessageKind::of::<Vec<HeldThing>>(),
-        MessageKind::of::<WorkersNow>(),
-        MessageKind::of::<EventsNow>(),
+        MessageKind::of::<Question>(),
+        MessageKind::of::<Answer>(),
         MessageKind::of::<Refused>(),
     ]
 }

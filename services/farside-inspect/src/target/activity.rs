@@ -8,7 +8,7 @@ use farside::wire;
 use farside::{Activity, ProcessId};
 use farside_rpc::Call;
 
-use crate::protocol::{Answer, EventsNow, Question, Refused, WorkersNow};
+use crate::protocol::{Answer, Question, Refused, WorkersNow};
 
 /// The most events of a process in one answer, which then has less than 16 MiB.
 const EVENTS_MAX: u32 = 200_000;
@@ -36,32 +36,22 @@ impl Lookout {
         Some(monitor.system_process(*process).unwrap_or(0))
     }
 
-    /// The time in which a process must answer its launcher, so that the caller still hears if it
-    /// does not.
-    fn until(cx: &Call) -> Instant {
-        Instant::now() + cx.time_left() * 3 / 4
-    }
-
-    pub(super) fn workers(&self, cx: &Call, watch_ms: u32) -> Result<WorkersNow, Refused> {
-        let until = Self::until(cx);
-        if watch_ms > 0 && self.ask(until, Question::Watch(watch_ms))?.is_some() {
-            thread::sleep(ANSWER_TIME);
-        }
-        match self.ask(until, Question::Workers)? {
-            Some(Answer::Workers(now)) => Ok(now),
-            _ => Ok(WorkersNow::default()),
-        }
-    }
-
-    pub(super) fn trace(&self, cx: &Call, session: u32, time_ms: u32, sends: bool) -> Result<(), Refused> {
-        self.ask(Self::until(cx), Question::Trace { session, time_ms, sends })?.map(drop).ok_or(Refused::NoJob)
-    }
-
-    pub(super) fn events(&self, cx: &Call, session: u32) -> Result<Vec<EventsNow>, Refused> {
-        let max = if matches!(self, Self::Own(_)) { EVENTS_MAX } else { LAUNCHER_EVENTS_MAX };
-        match self.ask(Self::until(cx), Question::Events { session, max })? {
-            Some(Answer::Events(events)) => Ok(events),
-            _ => Err(Refused::NoJob),
+    pub(super) fn look(&self, cx: &Call, question: Question) -> Result<Answer, Refused> {
+        // The process answers its launcher so soon that the caller still hears if it does not.
+        let until = Instant::now() + cx.time_left() * 3 / 4;
+        let most = if matches!(self, Self::Own(_)) { EVENTS_MAX } else { LAUNCHER_EVENTS_MAX };
+        let answer = match question {
+            Question::Events { session, max } => self.ask(until, Question::Events { session, max: max.min(most) })?,
+            Question::Watch(_) if self.ask(until, question)?.is_some() => {
+                thread::sleep(ANSWER_TIME);
+                self.ask(until, Question::Workers)?
+            }
+            Question::Watch(_) => None,
+            question => self.ask(until, question)?,
+        };
+        match question {
+            Question::Watch(_) | Question::Workers => Ok(answer.unwrap_or(Answer::Workers(WorkersNow::default()))),
+            _ => answer.ok_or(Refused::NoJob),
         }
     }
 

@@ -22,8 +22,8 @@ use super::shared::Edit;
 use crate::network::WRITE;
 use crate::points::Points;
 use crate::protocol::{
-    About, CHANGE_BYTES_MAX, Door, EventsNow, Got, HeldKind, HeldThing, Listen, Neighbors, NetworkDoor, Order, Part,
-    Places, Refused, Role, Stayed, Wanted, WorkersNow,
+    About, Answer, CHANGE_BYTES_MAX, Door, Got, HeldKind, HeldThing, Listen, Neighbors, NetworkDoor, Order, Part,
+    Places, Question, Refused, Role, Stayed, Wanted,
 };
 use crate::spans::{Block, Span, elements};
 
@@ -229,20 +229,12 @@ impl Door for Handlers {
         Ok(self.holds.newest())
     }
 
-    fn workers(&self, cx: &Call, watch_ms: u32) -> Result<WorkersNow, Refused> {
-        self.lookout.workers(cx, watch_ms)
-    }
-
-    fn trace(&self, cx: &Call, session: u32, time_ms: u32, sends: bool) -> Result<(), Refused> {
-        self.lookout.trace(cx, session, time_ms, sends)
+    fn look(&self, cx: &Call, question: Question) -> Result<Answer, Refused> {
+        self.lookout.look(cx, question)
     }
 
     fn clock(&self, _: &Call) -> Result<u64, Never> {
         Ok(monotonic_time().as_nanos() as u64)
-    }
-
-    fn events(&self, cx: &Call, session: u32) -> Result<Vec<EventsNow>, Refused> {
-        self.lookout.events(cx, session)
     }
 
     async fn get(&self, _: &Call, wanted: Wanted) -> Result<Got, Refused> {

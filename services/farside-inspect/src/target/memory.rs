@@ -196,7 +196,7 @@ impl MemoryArea {
             slowly(&self.memory)?;
         }
         self.is_locked.set(true);
-        Ok(LockedHere(self))
+        Ok(LockedHere { memory: &self.memory, is_locked: &self.is_locked })
     }
 }
 
@@ -376,12 +376,15 @@ impl<T> fmt::Debug for Exposed<'_, T> {
 
 /// The lock of exposed memory. Dropping it ends it.
 #[derive(Debug)]
-pub struct LockedHere<'a>(&'a MemoryArea);
+pub struct LockedHere<'a> {
+    memory: &'a LockedMemory,
+    is_locked: &'a Cell<bool>,
+}
 
 impl Drop for LockedHere<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.0.is_locked.set(false);
-        self.0.memory.unlock();
+        self.is_locked.set(false);
+        self.memory.unlock();
     }
 }

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use farside_inspect::__private::doors::Guest;
-use farside_inspect::__private::protocol::{DoorClient, EventNow, EventWhat, EventsNow};
+use farside_inspect::__private::protocol::{Answer, EventNow, EventWhat, EventsNow, Question};
 use farside_inspect::Refused;
 use farside_rpc::{CallError, Pending};
 use farside_sys::process::monotonic_time;
@@ -147,13 +147,13 @@ struct Recording<'a> {
 impl Recording<'_> {
     /// Begins the trace in all processes, or goes on with it.
     fn renew(&mut self, sends: bool) -> Result<(), InspectError> {
-        let session = self.session;
-        self.ask(|door| door.trace(session, LEASE_MS, sends)).map(drop)
+        self.ask(Question::Trace { session: self.session, time_ms: LEASE_MS, sends }).map(drop)
     }
 
     fn take(&mut self) -> Result<usize, InspectError> {
-        let (session, mut count) = (self.session, 0);
-        for (process, told) in self.ask(|door| door.events(session))? {
+        let mut count = 0;
+        for (process, answer) in self.ask(Question::Events { session: self.session, max: u32::MAX })? {
+            let Answer::Events(told) = answer else { continue };
             for EventsNow { worker, events, lost } in told {
                 count += events.len();
                 let raw = self.found.entry((process, worker)).or_default();
@@ -169,14 +169,11 @@ impl Recording<'_> {
     }
 
     /// Asks all processes at once. One that is gone is left out from then on.
-    fn ask<T: farside_rpc::Wire>(
-        &mut self,
-        question: impl Fn(DoorClient) -> Result<Pending<T, Refused>, CallError<Refused>>,
-    ) -> Result<Vec<(u32, T)>, InspectError> {
+    fn ask(&mut self, question: Question) -> Result<Vec<(u32, Answer)>, InspectError> {
         let deadline = Instant::now() + self.inspector.time();
         let guests = self.guests.clone();
         let asked: Vec<_> =
-            guests.iter().map(|(process, guest)| (*process, guest, question(guest.until(deadline)))).collect();
+            guests.iter().map(|(process, guest)| (*process, guest, guest.until(deadline).look(question))).collect();
         let mut told = Vec::new();
         for (process, guest, asked) in asked {
             match asked.and_then(Pending::wait) {
@@ -194,9 +191,8 @@ impl Recording<'_> {
     }
 
     fn end(&mut self) {
-        let session = self.session;
         // What cannot be ended ends by itself.
-        let _ = self.ask(|door| door.trace(session, 0, false));
+        let _ = self.ask(Question::Trace { session: self.session, time_ms: 0, sends: false });
     }
 }
 
@@ -256,7 +252,7 @@ impl Inspector {
         begin: Duration,
         end: Duration,
     ) -> Result<Trace, InspectError> {
-        let told = self.ask_workers(0)?;
+        let told = self.ask_workers(Question::Workers)?;
         let (mut called, mut sites) = (Called::new(), BTreeMap::new());
         for (process, now) in &told {
             let of_process: Vec<Site> = now.places.iter().map(Site::from).collect();

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use farside_inspect::__private::protocol::{CalledFunction, Counted, Position, WhomNow, WorkerNow, WorkersNow};
+use farside_inspect::__private::protocol::{
+    Answer, CalledFunction, Counted, Position, Question, WhomNow, WorkerNow, WorkersNow,
+};
 use farside_rpc::Pending;
 
 use super::error::InspectError;
@@ -311,7 +313,7 @@ impl Inspector {
     /// [`InspectError::Silent`] if a process does not answer; [`InspectError::NoJob`] if the job
     /// has ended.
     pub fn workers(&self) -> Result<Vec<WorkerState>, InspectError> {
-        let told = self.ask_workers(WATCH_MS)?;
+        let told = self.ask_workers(Question::Watch(WATCH_MS))?;
         let sites: Vec<Vec<Site>> = told.iter().map(|(_, now)| now.places.iter().map(Site::from).collect()).collect();
         let mut called = Called::new();
         for ((_, now), sites) in told.iter().zip(&sites) {
@@ -326,15 +328,16 @@ impl Inspector {
     }
 
     /// Asks all processes at once what their workers are doing.
-    pub(super) fn ask_workers(&self, watch_ms: u32) -> Result<Vec<(u32, WorkersNow)>, InspectError> {
+    pub(super) fn ask_workers(&self, question: Question) -> Result<Vec<(u32, WorkersNow)>, InspectError> {
         let deadline = Instant::now() + self.time();
         let guests = self.all_seen(deadline)?;
         let asked: Vec<_> =
-            guests.iter().map(|(process, guest)| (*process, guest, guest.until(deadline).workers(watch_ms))).collect();
+            guests.iter().map(|(process, guest)| (*process, guest, guest.until(deadline).look(question))).collect();
         let mut told = Vec::new();
         for (process, guest, asked) in asked {
             match asked.and_then(Pending::wait) {
-                Ok(now) => told.push((process, now)),
+                Ok(Answer::Workers(now)) => told.push((process, now)),
+                Ok(_) => {}
                 Err(error) => match self.failure(process, guest, error) {
                     InspectError::Lost { .. } => {}
                     failure => return Err(failure),
