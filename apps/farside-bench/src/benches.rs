@@ -142,7 +142,7 @@ fn by_fabric(
 
 /// Returns a metric and, after it, the figure that the authors of Seriema published, if any. "Each
 /// reported number is an average of three experiments" (Section 5.2).
-fn beside_seriema(metric: Metric, published: Option<f64>) -> Vec<Metric> {
+fn against_seriema(metric: Metric, published: Option<f64>) -> Vec<Metric> {
     let published = published.map(|value| metric.published("seriema-published", value, 3));
     [metric].into_iter().chain(published).collect()
 }

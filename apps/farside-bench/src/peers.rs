@@ -144,7 +144,7 @@ fn built() -> Option<PathBuf> {
 ///
 /// # Errors
 /// The error of the job; [`BenchError::Peer`].
-pub(crate) fn beside_calls(
+pub(crate) fn against_calls(
     peer: &str,
     trips: u64,
     options: Options,

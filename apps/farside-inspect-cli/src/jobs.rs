@@ -22,7 +22,7 @@ impl Inspection for Shown {
     fn serve(&self, address: SocketAddr) -> Result<Box<dyn Any>, NotShown> {
         // The number of a job is that of the process that starts it.
         let job = if farside::job::is_member() { JobId::own().to_string() } else { std::process::id().to_string() };
-        Ok(Box::new(serve::beside_job(address, &job).map_err(not_shown)?))
+        Ok(Box::new(serve::with_job(address, &job).map_err(not_shown)?))
     }
 
     fn answer_for(&self, launch: Launch) -> Result<(Launch, Box<dyn Any>), NotShown> {

@@ -37,7 +37,7 @@ use std::vec;
 
 use farside::{Error, Pending, Reply, Result, Wire, Worker};
 
-use crate::remote::{Answer, Remote, RemoteError, Told};
+use crate::remote::{Answer, Outcome, Remote, RemoteError};
 
 /// A collection that travels in parts: a [`Cursor`] reads it in blocks, and
 /// [`append`](Remote::append) moves its items to another one.
@@ -503,7 +503,7 @@ fn move_items<'w, S: Collection, D: Collection<Item = S::Item>>(
     to: Remote<D>,
     at: usize,
 ) -> Answer<'w, usize> {
-    let sent: Result<Pending<'w, Told<usize>>, _> =
+    let sent: Result<Pending<'w, Outcome<usize>>, _> =
         me.to(from.owner()).call_with_reply((from, (range.start, range.end), to, at), send_items::<S, D>);
     Answer::new(me, sent.map_err(Into::into))
 }
@@ -512,7 +512,7 @@ fn move_items<'w, S: Collection, D: Collection<Item = S::Item>>(
 fn send_items<S: Collection, D: Collection<Item = S::Item>>(
     there: &Worker,
     (from, (start, end), to, at): (Remote<S>, (usize, usize), Remote<D>, usize),
-    reply: Reply<Told<usize>>,
+    reply: Reply<Outcome<usize>>,
 ) {
     let items = match from.at_owner(there, |source| source.take(start..end)) {
         Ok(items) => items,
@@ -520,7 +520,7 @@ fn send_items<S: Collection, D: Collection<Item = S::Item>>(
     };
     let count = items.len();
     // If the source was freed meanwhile, the items are dropped like the others in it.
-    let refuse = move |me: &Worker, items, error, reply: Reply<Told<usize>>| {
+    let refuse = move |me: &Worker, items, error, reply: Reply<Outcome<usize>>| {
         let _ = from.at_owner(me, |source| source.give_back(start, items));
         reply.send(Err(error));
     };

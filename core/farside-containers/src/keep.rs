@@ -149,7 +149,7 @@ fn agree_on(me: &Worker, path: &Path, shape: &[usize]) -> Result<()> {
 }
 
 /// Returns the path of a file in the folder of `path`, whose name begins with that of `path`.
-fn beside(path: &Path, end: &str) -> PathBuf {
+fn sibling(path: &Path, end: &str) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(end);
     path.with_file_name(name)

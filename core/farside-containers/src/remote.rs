@@ -73,7 +73,7 @@ impl From<RemoteError> for Error {
 }
 
 /// The answer of an owner.
-pub(crate) type Told<R> = Result<R, RemoteError>;
+pub(crate) type Outcome<R> = Result<R, RemoteError>;
 
 /// The values that live at the workers of a job, to be reached by [`Remote`] handles.
 ///
@@ -278,7 +278,7 @@ impl<C: 'static> Remote<C> {
 
     /// Runs `work` with the value, if this handle is one of it.
     #[track_caller]
-    pub(crate) fn at_owner<R>(self, me: &Worker, work: impl FnOnce(&mut C) -> R) -> Told<R> {
+    pub(crate) fn at_owner<R>(self, me: &Worker, work: impl FnOnce(&mut C) -> R) -> Outcome<R> {
         let owner = self.owner;
         if owner != me.id() {
             return Err(RemoteError::Elsewhere { owner, here: me.id() });
@@ -299,11 +299,11 @@ impl<C: 'static> Remote<C> {
 #[must_use = "dropping it discards the result and the error"]
 pub struct Answer<'w, R> {
     me: &'w Worker,
-    sent: Result<Pending<'w, Told<R>>>,
+    sent: Result<Pending<'w, Outcome<R>>>,
 }
 
 impl<'w, R: Wire> Answer<'w, R> {
-    pub(crate) fn new(me: &'w Worker, sent: Result<Pending<'w, Told<R>>>) -> Self {
+    pub(crate) fn new(me: &'w Worker, sent: Result<Pending<'w, Outcome<R>>>) -> Self {
         Self { me, sent }
     }
 

@@ -10,7 +10,7 @@ pub const FIRST_CHUNK_BYTES: usize = 4 << 10;
 /// The number of chunks that a ring begins with.
 pub const FIRST_CHUNK_COUNT: usize = 2;
 /// The size of the chunks that a shared ring begins with. Shared rings carry less than rings.
-pub const FIRST_LANE_CHUNK_BYTES: usize = FIRST_CHUNK_BYTES / 2;
+pub const FIRST_SHARED_CHUNK_BYTES: usize = FIRST_CHUNK_BYTES / 2;
 /// The largest number of chunks that one request brings.
 pub const CHUNKS_PER_REQUEST_MAX: usize = 16;
 /// The largest number of chunks of one ring.

@@ -32,7 +32,7 @@ pub mod wire {
     pub use crate::*;
 }
 
-mod beside;
+mod attachment;
 mod boxed;
 #[doc(hidden)]
 pub mod check;
@@ -46,7 +46,7 @@ mod schema;
 
 use std::mem::MaybeUninit;
 
-pub use beside::Beside;
+pub use attachment::Attachment;
 pub use encode::{from_bytes, from_bytes_in, to_bytes, write_to};
 pub use error::WireError;
 /// The derive macro for [`Wire`](trait@Wire).

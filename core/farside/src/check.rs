@@ -68,7 +68,7 @@ use crate::Worker;
 use crate::error::Result;
 use crate::runtime::extent::Extent;
 pub use crate::runtime::observer::AccessKind;
-use crate::runtime::observer::{Accessor, Hold, Known, Observer, Part, Touch};
+use crate::runtime::observer::{Accessor, Known, Observer, OpenOperation, Part, Touch};
 use crate::runtime::process::Process;
 use crate::runtime::room::{Room, Seed};
 use farside_launch::settings::Check;
@@ -177,15 +177,15 @@ impl Observer for Checks {
         self.check_access(me, part)
     }
 
-    fn begin(&self, me: Accessor<'_>, parts: &[Part], after: &[u64]) -> Result<Hold> {
+    fn begin(&self, me: Accessor<'_>, parts: &[Part], after: &[u64]) -> Result<OpenOperation> {
         self.begin_operation(me, parts, after)
     }
 
-    fn complete(&self, process: &Process, hold: Hold) {
+    fn complete(&self, process: &Process, hold: OpenOperation) {
         self.complete_operation(process, hold);
     }
 
-    fn end(&self, process: &Process, hold: Hold) {
+    fn end(&self, process: &Process, hold: OpenOperation) {
         self.end_operation(process, hold);
     }
 

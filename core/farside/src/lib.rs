@@ -129,7 +129,7 @@ pub use runtime::activity::{
     Activity, CurrentCall, CurrentWait, Event, EventKind, FunctionId, Place, Taken, Whom, WorkerActivity,
 };
 pub use runtime::collective::{Finish, MoreCollectives, Team};
-pub use runtime::deadline::{Deadline, DeadlineHold};
+pub use runtime::deadline::{Deadline, DeadlinePause};
 pub use runtime::observer::AccessKind;
 pub use runtime::worker::{Batches, Counters, Losses, Machines, NamedCalls, Scope, Ways, Worker};
 pub use wire::Wire;

@@ -91,7 +91,7 @@ pub(crate) trait PassedOn: Send + Sync + fmt::Debug {
     fn copy_out(&self, offset: u64, into: &mut [u8]) -> Option<()>;
 
     /// Returns whether this thread alone receives for the owner's connection at the moment.
-    fn is_led_here(&self) -> bool;
+    fn is_driven_here(&self) -> bool;
 
     /// Receives what has arrived from the owner, unless another thread does.
     fn look(&self);
@@ -166,7 +166,7 @@ pub(crate) enum Refusal {
 struct State {
     /// The memory, in order. Empty once it was taken back.
     segments: Vec<Segment>,
-    holds: Holds,
+    holds: Origin,
     is_gone: bool,
     withdrawals: Withdrawals,
     /// A value of the program that is dropped with the area.
@@ -174,7 +174,7 @@ struct State {
 }
 
 /// The owner that keeps the memory alive.
-enum Holds {
+enum Origin {
     /// The area owns it.
     Owned(Vec<u8>),
     /// The lender keeps it.
@@ -185,7 +185,7 @@ enum Holds {
     Source(Arc<dyn Source>),
 }
 
-impl fmt::Debug for Holds {
+impl fmt::Debug for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Owned(_) => "Owned",
@@ -232,7 +232,7 @@ impl Area {
     /// Takes memory over.
     pub fn owned(mut bytes: Vec<u8>, may_write: bool) -> Self {
         let segment = Segment { start: bytes.as_mut_ptr(), bytes: bytes.len(), before: 0 };
-        Self::new(vec![segment], Holds::Owned(bytes), may_write)
+        Self::new(vec![segment], Origin::Owned(bytes), may_write)
     }
 
     /// Borrows memory to read.
@@ -241,7 +241,7 @@ impl Area {
     /// The slices stay borrowed until [`revoke`](Self::revoke) returns.
     pub(crate) unsafe fn lent(slices: &[&[u8]]) -> Self {
         let segment = |slice: &&[u8]| Segment { start: slice.as_ptr().cast_mut(), bytes: slice.len(), before: 0 };
-        Self::new(slices.iter().map(segment).collect(), Holds::Lent, false)
+        Self::new(slices.iter().map(segment).collect(), Origin::Lent, false)
     }
 
     /// Borrows memory to write.
@@ -250,7 +250,7 @@ impl Area {
     /// The slices stay borrowed until [`revoke`](Self::revoke) returns.
     pub(crate) unsafe fn lent_mut(slices: &mut [&mut [u8]]) -> Self {
         let segment = |slice: &mut &mut [u8]| Segment { start: slice.as_mut_ptr(), bytes: slice.len(), before: 0 };
-        Self::new(slices.iter_mut().map(segment).collect(), Holds::Lent, true)
+        Self::new(slices.iter_mut().map(segment).collect(), Origin::Lent, true)
     }
 
     /// Takes parts of memory that peers map: offsets and lengths, which lie inside it.
@@ -261,7 +261,7 @@ impl Area {
             Segment { start: base.wrapping_add(*offset), bytes: *bytes, before: 0 }
         };
         let segments = parts.iter().map(segment).collect();
-        Self::new(segments, Holds::Mapped(memory), may_write)
+        Self::new(segments, Origin::Mapped(memory), may_write)
     }
 
     /// Takes memory that the program reads.
@@ -269,10 +269,10 @@ impl Area {
         // A size beyond an address space is none. The address is used by other processes alone.
         let bytes = usize::try_from(source.bytes()).unwrap_or(0);
         let start = std::ptr::without_provenance_mut(source.address().unwrap_or(0));
-        Self::new(vec![Segment { start, bytes, before: 0 }], Holds::Source(source), false)
+        Self::new(vec![Segment { start, bytes, before: 0 }], Origin::Source(source), false)
     }
 
-    fn new(mut segments: Vec<Segment>, holds: Holds, may_write: bool) -> Self {
+    fn new(mut segments: Vec<Segment>, holds: Origin, may_write: bool) -> Self {
         segments.retain(|segment| segment.bytes > 0);
         let mut bytes = 0;
         for segment in &mut segments {
@@ -288,7 +288,7 @@ impl Area {
 
     /// Passes memory of another process on.
     pub(crate) fn passing_on(bytes: u64, may_write: bool, memory: Arc<dyn PassedOn>) -> Self {
-        let area = Self::new(Vec::new(), Holds::Owned(Vec::new()), may_write);
+        let area = Self::new(Vec::new(), Origin::Owned(Vec::new()), may_write);
         Self { bytes, passed_on: Some(memory), ..area }
     }
 
@@ -301,7 +301,7 @@ impl Area {
     /// The owner of memory that is passed on, if this thread alone receives for its connection at
     /// the moment. A wait for another connection then has to receive for that one, too.
     pub fn owner_led_here(&self) -> Option<Owner> {
-        self.passed_on.as_ref().filter(|memory| memory.is_led_here()).map(|memory| Owner(memory.clone()))
+        self.passed_on.as_ref().filter(|memory| memory.is_driven_here()).map(|memory| Owner(memory.clone()))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -320,14 +320,14 @@ impl Area {
 
     /// Returns whether the memory was lent: it may be taken back.
     pub(crate) fn is_lent(&self) -> bool {
-        matches!(self.lock().holds, Holds::Lent)
+        matches!(self.lock().holds, Origin::Lent)
     }
 
     /// The size of memory that the area owns. 0 if others keep it.
     pub fn owned_bytes(&self) -> u64 {
         match &self.lock().holds {
-            Holds::Owned(bytes) => bytes.len() as u64,
-            Holds::Lent | Holds::Mapped(_) | Holds::Source(_) => 0,
+            Origin::Owned(bytes) => bytes.len() as u64,
+            Origin::Lent | Origin::Mapped(_) | Origin::Source(_) => 0,
         }
     }
 
@@ -365,7 +365,7 @@ impl Area {
     /// the program keeps with it is dropped. Lent memory stays borrowed.
     pub(crate) fn come_back(&self) {
         self.revoke();
-        let free = std::mem::replace(&mut self.lock().holds, Holds::Lent);
+        let free = std::mem::replace(&mut self.lock().holds, Origin::Lent);
         drop(free);
     }
 
@@ -379,9 +379,9 @@ impl Area {
         let mut state = self.lock();
         state.is_gone = true;
         state.segments.clear();
-        match std::mem::replace(&mut state.holds, Holds::Lent) {
-            Holds::Owned(bytes) => bytes,
-            Holds::Lent | Holds::Mapped(_) | Holds::Source(_) => Vec::new(),
+        match std::mem::replace(&mut state.holds, Origin::Lent) {
+            Origin::Owned(bytes) => bytes,
+            Origin::Lent | Origin::Mapped(_) | Origin::Source(_) => Vec::new(),
         }
     }
 
@@ -391,21 +391,21 @@ impl Area {
             return memory.mapping();
         }
         match &self.lock().holds {
-            Holds::Mapped(memory) => Some(memory.clone()),
-            Holds::Owned(_) | Holds::Lent | Holds::Source(_) => None,
+            Origin::Mapped(memory) => Some(memory.clone()),
+            Origin::Owned(_) | Origin::Lent | Origin::Source(_) => None,
         }
     }
 
     /// Returns whether the program changes the memory while peers have it.
     pub(crate) fn is_alive(&self) -> bool {
-        self.allocated().is_some() || matches!(self.lock().holds, Holds::Source(_))
+        self.allocated().is_some() || matches!(self.lock().holds, Origin::Source(_))
     }
 
     /// The addresses and lengths of the segments, for a peer that reads them directly. There are
     /// none if it must not.
     pub(crate) fn segments(&self) -> Vec<segments::Segment> {
         let state = self.lock();
-        if let Holds::Source(source) = &state.holds
+        if let Origin::Source(source) = &state.holds
             && source.address().is_none()
         {
             return Vec::new();
@@ -419,7 +419,7 @@ impl Area {
             return memory.copy_out(offset, into).ok_or(Refusal::Gone);
         }
         let state = self.lock();
-        if let Holds::Source(source) = &state.holds {
+        if let Origin::Source(source) = &state.holds {
             self.each_part(&state, offset, into.len(), |_, _, _| Ok(()))?;
             return source.read(offset, into).then_some(()).ok_or(Refusal::Gone);
         }
@@ -460,7 +460,7 @@ impl Area {
             return Err(FillError::Refused(Refusal::ReadOnly));
         }
         let state = self.lock();
-        if matches!(state.holds, Holds::Mapped(_)) {
+        if matches!(state.holds, Origin::Mapped(_)) {
             self.each_part(&state, offset, bytes, |_, _, _| Ok(())).map_err(FillError::Refused)?;
             drop(state);
             // No reference may point at memory that peers map.

@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use farside_wire::{Beside, Decoder, Encoder, Schema, Wire, WireError, travels_beside};
+use farside_wire::{Attachment, Decoder, Encoder, Schema, Wire, WireError, travels_attached};
 
 use crate::area::Area;
 use crate::link::{Fetching, How, Link, TransferError, in_thread};
@@ -398,7 +398,7 @@ impl Bulk<Write> {
     }
 }
 
-impl<A: Access> Beside for Bulk<A> {
+impl<A: Access> Attachment for Bulk<A> {
     fn describe(schema: &mut Schema) {
         schema.word(A::WORD);
         schema.bytes(size_of::<u32>());
@@ -430,7 +430,7 @@ impl<A: Access> Beside for Bulk<A> {
     }
 }
 
-travels_beside!([A: Access] Bulk<A>);
+travels_attached!([A: Access] Bulk<A>);
 
 impl Memory {
     /// A part of the memory that a handler may pull from.

@@ -34,7 +34,7 @@ pub(crate) use self::registered::Local;
 pub use self::transfer::TransferError;
 pub(crate) use self::transfer::{Fetching, How, in_thread};
 pub use self::unsent::Unsent;
-pub(crate) use self::waiting::follow_turns;
+pub(crate) use self::waiting::leave_turns_to_drive;
 use crate::allocated::{Allocated, Sharer};
 use crate::area::{Area, Asker, FillError, PassedOn, Refusal, Request};
 use crate::frame::{AFTER_READS, BODY_BYTES_MAX, Fetch, HEAD_BYTES, Head, Kind, PIECE_BYTES, Take};
@@ -185,7 +185,7 @@ impl Link {
         }
         self.note_end(why);
         self.path.close();
-        self.poke_leader();
+        self.wake_driver();
     }
 
     fn note_end(&self, why: LinkEnd) {
@@ -219,7 +219,7 @@ impl Link {
         self.path.send(head, body)?;
         self.count_unsent();
         if self.receiving.poke.is_some() && self.path.backlog_bytes() > 0 {
-            self.poke_leader();
+            self.wake_driver();
         }
         Ok(())
     }
@@ -595,7 +595,7 @@ impl Asker for Link {
 impl WaitedOn for Link {
     fn wake_all(&self) {
         self.wake_waiting();
-        self.poke_leader();
+        self.wake_driver();
     }
 }
 

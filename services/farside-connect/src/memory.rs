@@ -80,7 +80,7 @@ pub struct Mapped {
     memory: Arc<Allocated>,
     offset: usize,
     bytes: usize,
-    /// Holds the memory at the peer.
+    /// Origin the memory at the peer.
     _remote: Arc<Remote>,
 }
 

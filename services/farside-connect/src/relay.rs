@@ -15,7 +15,7 @@ use farside_fabric::threads::{PoolOptions, ThreadPool};
 use crate::allocated::Allocated;
 use crate::area::{Area, Asker, PassedOn, Request};
 use crate::frame::{Fetch, Head, Kind, PIECE_BYTES, Take};
-use crate::link::{CROWDED, FETCH_BYTES_MAX, GONE, OUT_OF_RANGE, READ_ONLY, TransferError, follow_turns};
+use crate::link::{CROWDED, FETCH_BYTES_MAX, GONE, OUT_OF_RANGE, READ_ONLY, TransferError, leave_turns_to_drive};
 use crate::lock::lock;
 use crate::path::LinkEnd;
 use crate::remote::Remote;
@@ -62,7 +62,7 @@ impl Relay {
 
     /// Does the first request that waits.
     fn do_first(&self) {
-        follow_turns();
+        leave_turns_to_drive();
         let mut state = lock(&self.state);
         let Some(mut job) = state.waiting.pop_front() else { return };
         state.waiting_bytes -= job.bytes();
@@ -130,8 +130,8 @@ impl PassedOn for Relay {
         self.remote.pull_alone(offset, into)?.ok()
     }
 
-    fn is_led_here(&self) -> bool {
-        self.remote.link.is_led_here()
+    fn is_driven_here(&self) -> bool {
+        self.remote.link.is_driven_here()
     }
 
     fn look(&self) {
@@ -142,7 +142,7 @@ impl PassedOn for Relay {
         let mut state = lock(&self.state);
         let mut job = Job { asker, number, request };
         // In a server in turns, this thread alone receives for the owner while it is in a handler.
-        let may_wait = self.is_led_here();
+        let may_wait = self.is_driven_here();
         // Requests are carried out in order. While this has the lock, none begins to wait.
         if self.threads.unfinished() == 0 && job.run(&self, may_wait, &mut state.failure) {
             return;
@@ -230,7 +230,7 @@ impl Job {
 /// Sends bytes that were asked for.
 fn send(asker: &Arc<dyn Asker>, relay: &Relay, fetch: &Fetch, found: &[u8], may_wait: bool) -> Result<(), LinkEnd> {
     // A thread that receives for the third party must not wait for room.
-    if may_wait && !relay.remote.link.is_led_here() {
+    if may_wait && !relay.remote.link.is_driven_here() {
         // A third party that takes nothing holds up its own transfers, and fills no memory.
         let room = asker.clone().wait_for_room(&relay.remote.patience());
         if room.is_err() {

@@ -270,7 +270,7 @@ pub struct Stayed {
 /// A hold or lock of a reader in a process.
 #[derive(Clone, Debug, PartialEq, Eq, Wire)]
 #[wire(crate = "farside_rpc")]
-pub struct HeldThing {
+pub struct HeldItem {
     /// Its number.
     pub number: u64,
     /// Its kind.
@@ -458,7 +458,7 @@ pub trait Door {
     #[rpc(inline, oneway)]
     fn release(&self, cx: &Call, number: u64);
     /// The holds and locks of this process.
-    fn held(&self, cx: &Call) -> Result<Vec<HeldThing>, Never>;
+    fn held(&self, cx: &Call) -> Result<Vec<HeldItem>, Never>;
     /// Makes changes in this process, whose workers stay, or only checks them. Returns how many
     /// places they reach.
     fn apply(&self, cx: &Call, hold: u64, orders: Vec<Order>, only_check: bool) -> Result<u64, Refused>;
@@ -490,7 +490,7 @@ pub fn message_kinds() -> Vec<MessageKind> {
         MessageKind::of::<Places>(),
         MessageKind::of::<Order>(),
         MessageKind::of::<Stayed>(),
-        MessageKind::of::<Vec<HeldThing>>(),
+        MessageKind::of::<Vec<HeldItem>>(),
         MessageKind::of::<Question>(),
         MessageKind::of::<Answer>(),
         MessageKind::of::<Refused>(),

@@ -8,7 +8,6 @@ mod description;
 mod door;
 mod error;
 mod handlers;
-mod holds;
 mod host;
 mod launcher;
 mod lease;
@@ -22,6 +21,7 @@ mod shared;
 mod simulated;
 mod slots;
 mod standalone;
+mod stays;
 mod view;
 mod word;
 

@@ -66,18 +66,18 @@ pub(crate) enum Outcome {
     /// It has not ended.
     Later(Later),
     /// With a result, encoded, and what goes with it.
-    With(Vec<u8>, Beside),
+    With(Vec<u8>, Attachments),
 }
 
 /// The memory and items that were attached while a result was encoded.
-pub(crate) struct Beside {
+pub(crate) struct Attachments {
     /// The memory. `None` in the place of the stream.
     pub(crate) memory: Vec<Option<Arc<Area>>>,
     /// The items of the stream.
     pub(crate) items: Option<Outgoing>,
 }
 
-impl Beside {
+impl Attachments {
     fn of(things: Vec<Box<dyn Any + Send>>) -> Self {
         let (mut memory, mut items) = (Vec::new(), None);
         for thing in things {
@@ -103,7 +103,7 @@ impl Outcome {
                 let mut encoder = Encoder::behind(out);
                 result.encode(&mut encoder);
                 let (bytes, things) = encoder.into_parts();
-                if things.is_empty() { Self::Done(bytes) } else { Self::With(bytes, Beside::of(things)) }
+                if things.is_empty() { Self::Done(bytes) } else { Self::With(bytes, Attachments::of(things)) }
             }
             Err(error) => Self::Failed(farside_wire::encode(&error, out)),
         }

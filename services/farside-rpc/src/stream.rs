@@ -17,7 +17,7 @@ use std::task::{Poll, Waker};
 
 use farside_connect::attachments::Received;
 use farside_connect::lock;
-use farside_wire::{Beside, Decoder, Encoder, Schema, Wire, WireError, travels_beside};
+use farside_wire::{Attachment, Decoder, Encoder, Schema, Wire, WireError, travels_attached};
 
 use crate::answer::{DONE, MORE};
 use crate::error::{CallError, Never, RESULT};
@@ -142,7 +142,7 @@ impl<T> fmt::Debug for Stream<T> {
     }
 }
 
-impl<T: Wire> Beside for Stream<T> {
+impl<T: Wire> Attachment for Stream<T> {
     fn describe(schema: &mut Schema) {
         schema.word(WORD);
         T::describe(schema);
@@ -172,7 +172,7 @@ impl<T: Wire> Beside for Stream<T> {
     }
 }
 
-travels_beside!([T: Wire] Stream<T>);
+travels_attached!([T: Wire] Stream<T>);
 
 /// A frame of items, or one that ends a stream.
 #[derive(Debug)]

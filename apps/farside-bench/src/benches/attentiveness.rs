@@ -161,12 +161,12 @@ fn measure(me: &Worker, options: Options, mode: Mode, compute: Duration) -> Meas
         }
     };
     // The first run makes the connection.
-    let taken = warmed(options, |_| Ok(beside_attentive(me, &target, count, mode, compute, &spend)?))?;
+    let taken = warmed(options, |_| Ok(against_attentive(me, &target, count, mode, compute, &spend)?))?;
     Ok(metrics(&taken))
 }
 
 /// Returns the median and the 99th percentile of pushes, and the prediction for them.
-fn beside_attentive(
+fn against_attentive(
     me: &Worker,
     target: &Target,
     count: u64,
@@ -190,7 +190,7 @@ fn simulate(network: SimNetwork, options: Options, mode: Mode, compute: Duration
         let target = Target::new(me, mode, count)?;
         let spend = |me: &Worker, time: Duration| me.charge(time);
         run(me, &target, 1, Duration::ZERO, &spend)?;
-        Ok(beside_attentive(me, &target, count, mode, compute, &spend)?)
+        Ok(against_attentive(me, &target, count, mode, compute, &spend)?)
     })?;
     Ok(metrics(&Taken::of(found)))
 }

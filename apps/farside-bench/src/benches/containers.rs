@@ -1,13 +1,13 @@
 //! The driver of the benches of containers: a case performs one operation many times on all
 //! workers, on processes or in the simulator, with its prediction.
 
-mod beside;
+mod compared;
 mod published;
 
 use farside::{Simulation, Worker, WorkerId};
 use farside_containers::{CostModel, Load};
 
-pub(super) use self::beside::{Beside, beside};
+pub(super) use self::compared::{Compared, compared};
 pub(super) use self::published::{By, Ring, Table};
 use crate::kit::*;
 use crate::turns::TURNS_REPEATED;

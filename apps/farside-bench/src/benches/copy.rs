@@ -61,7 +61,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.push(Case::job("fetch-add/4B", 2, words::fetch_add::<u32>));
     cases.push(Case::job("translate", 2, words::translate));
     for bytes in SIGNAL_SIZES {
-        let body = move |me: &Worker, options| notified::beside_one_line(me, bytes, options);
+        let body = move |me: &Worker, options| notified::against_one_line(me, bytes, options);
         cases.push(Case::job(format!("notified-put/{}", size_name(bytes)), 2, body));
     }
     for bytes in FEW_SIZES {

@@ -78,7 +78,7 @@ impl From<PublishError> for BenchError {
 }
 
 /// Measures an operation of worker 0 while the others wait, compared with the published time.
-fn beside_published(
+fn against_published(
     me: &Worker,
     options: Options,
     (operations, published_us): (u64, f64),
@@ -97,7 +97,7 @@ fn expose(me: &Worker, options: Options, published_us: f64) -> Measured {
     let array = me.global_array::<f64>(1 << 16)?;
     // The door is open.
     let first = me.expose("first", &array)?;
-    let metrics = beside_published(me, options, (2000, published_us), || Ok(me.expose("array", &array).map(drop)?))?;
+    let metrics = against_published(me, options, (2000, published_us), || Ok(me.expose("array", &array).map(drop)?))?;
     drop(first);
     array.free(me)?;
     Ok(metrics)
@@ -106,7 +106,7 @@ fn expose(me: &Worker, options: Options, published_us: f64) -> Measured {
 fn lock(me: &Worker, options: Options, published_us: f64) -> Measured {
     let array = me.global_array::<f64>(1 << 16)?;
     let shown = me.expose("array", &array)?;
-    let metrics = beside_published(me, options, (1_000_000, published_us), || Ok(shown.lock().map(drop)?))?;
+    let metrics = against_published(me, options, (1_000_000, published_us), || Ok(shown.lock().map(drop)?))?;
     drop(shown);
     array.free(me)?;
     Ok(metrics)
@@ -365,7 +365,7 @@ fn view(me: &Worker, options: Options, viewers: usize) -> Measured {
     steps_for(END, 2 * SETTLES)?;
     me.barrier()?;
     let step = column("step_ns", "ns", 0).against("without viewers", 2);
-    let beside = column("beside_copies_ns", "ns", 0).against("the same copies by hand", 1);
+    let beside = column("against_copies_ns", "ns", 0).against("the same copies by hand", 1);
     Ok(taken.rows([Some(step), (viewers > 0).then_some(beside)].into_iter().flatten()))
 }
 

@@ -60,7 +60,7 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
     let mut cases: Vec<Case> = match on {
         Fabric::Shm => {
             let of_size = |processes: u32| {
-                let around = move |options, run_once: RunOnce<'_>| beside_mpi(processes, options, run_once);
+                let around = move |options, run_once: RunOnce<'_>| against_mpi(processes, options, run_once);
                 Case::around_job(processes.to_string(), processes, |me, _| measure(me), around)
             };
             SIZES.into_iter().map(of_size).chain(uses(&SIZES_OF_USES)).collect()
@@ -93,7 +93,7 @@ fn uses(sizes: &[u32]) -> impl Iterator<Item = Case> {
 }
 
 /// Runs several jobs of Farside, and as many of Open MPI.
-fn beside_mpi(processes: u32, options: Options, run_once: RunOnce<'_>) -> Measured {
+fn against_mpi(processes: u32, options: Options, run_once: RunOnce<'_>) -> Measured {
     let mut metrics = repeat(options, run_once)?;
     let mut run_peer = |options| peers::measure(peers::FOOTPRINT, processes, &[], options);
     metrics.extend(repeat(options, &mut run_peer)?);

@@ -26,7 +26,7 @@ use farside_containers::map::{HashMap, Map, Slot};
 use farside_containers::{CostModel, Implementation, Load, Op, Probing, Promise};
 
 use self::growth::Growth;
-use super::containers::{Beside, By, Operation, Predicted, Table, beside, cases as cases_of, choices, mix};
+use super::containers::{By, Compared, Operation, Predicted, Table, cases as cases_of, choices, compared, mix};
 use super::size_name;
 use crate::case::Case;
 use crate::fabric::Fabric;
@@ -71,14 +71,14 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
     cases.extend(cases_of(on, wide, SLOTS));
 
     for (op, _) in all {
-        let pair = Beside { operation: by_default(op).full(), other: by_default(op), other_name: "half full" };
-        cases.extend(beside(on, format!("load/{}", op_name(op)), pair, SLOTS));
+        let pair = Compared { operation: by_default(op).full(), other: by_default(op), other_name: "half full" };
+        cases.extend(compared(on, format!("load/{}", op_name(op)), pair, SLOTS));
     }
     for (op, promise) in batched {
         let operation = MapOperation::new(op, By::Batches, promise);
         let other = MapOperation { by: one_sided, ..operation };
-        let pair = Beside { operation, other, other_name: "one by one" };
-        cases.extend(beside(on, format!("batches/{}", op_name(op)), pair, SLOTS));
+        let pair = Compared { operation, other, other_name: "one by one" };
+        cases.extend(compared(on, format!("batches/{}", op_name(op)), pair, SLOTS));
     }
     let insert_only = MapOperation { promise: Promise::INSERT_ONLY, ..by_default(Op::Insert) };
     let published = MapOperation { by: By::Published, ..by_default(Op::Find) };
@@ -87,17 +87,17 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
         ("miss", Op::FindMiss, by_default(Op::Find), "hits"),
         ("published/find", Op::Find, published, "published"),
     ] {
-        cases.extend(beside(on, name, Beside { operation: by_default(op), other, other_name }, SLOTS));
+        cases.extend(compared(on, name, Compared { operation: by_default(op), other, other_name }, SLOTS));
     }
     let by_call = MapOperation { by: By::Farside(Implementation::Call), ..by_default(Op::Find) };
-    let pair = Beside { operation: by_call, other: Calls, other_name: "calls" };
-    cases.extend(beside(on, "call/find", pair, SLOTS));
+    let pair = Compared { operation: by_call, other: Calls, other_name: "calls" };
+    cases.extend(compared(on, "call/find", pair, SLOTS));
     if *on == Fabric::Shm {
         for in_batches in [false, true] {
             let growth = |is_reserved| Growth { is_reserved, in_batches };
-            let pair = Beside { operation: growth(false), other: growth(true), other_name: "reserved" };
+            let pair = Compared { operation: growth(false), other: growth(true), other_name: "reserved" };
             let form = if in_batches { "batched" } else { "one-sided" };
-            cases.extend(beside(on, format!("from-nothing/insert/{form}"), pair, usize::MAX));
+            cases.extend(compared(on, format!("from-nothing/insert/{form}"), pair, usize::MAX));
         }
     }
 

@@ -27,7 +27,7 @@ pub(crate) fn cases() -> Vec<Case> {
         ("call-buffer", pass_buffer),
         ("call-buffer-put", buffers::put),
         ("call-buffer-get", buffers::get),
-        ("call-buffer-aside", buffers::get_aside),
+        ("call-buffer-aside", buffers::get_apart),
     ];
     for (form, round_trips) in forms {
         cases.extend([4 << 10, 64 << 10, 1 << 20].map(|bytes| case(name(form, bytes), bytes, round_trips)));
@@ -41,7 +41,7 @@ pub(crate) fn cases() -> Vec<Case> {
 
 /// The case of round trips with this number of bytes.
 fn case(name: impl Into<String>, bytes: usize, round_trips: RoundTrips) -> Case {
-    Case::job(name, 2, move |me, options| beside_two_lines(me, options, bytes, round_trips))
+    Case::job(name, 2, move |me, options| against_two_lines(me, options, bytes, round_trips))
 }
 
 fn name(kind: &str, bytes: usize) -> String {
@@ -51,7 +51,7 @@ fn name(kind: &str, bytes: usize) -> String {
 /// Makes `trips` round trips to a worker, with a buffer of `bytes` bytes if it takes one.
 type RoundTrips = fn(&Worker, WorkerId, trips: u64, bytes: usize) -> farside::Result<Latency>;
 
-fn beside_two_lines(me: &Worker, options: Options, bytes: usize, round_trips: RoundTrips) -> Measured {
+fn against_two_lines(me: &Worker, options: Options, bytes: usize, round_trips: RoundTrips) -> Measured {
     let mut limit = TwoLines { ping_pong: PingPong::of_two(me)?, trips: options.operations_or(TRIPS) };
     let trips = options.operations_or(TRIPS / (1 + bytes / BYTES_PER_TRIP) as u64);
     measure(me, options, &mut limit, |peer| round_trips(me, peer, trips, bytes))

@@ -32,7 +32,7 @@ use farside::{Worker, WorkerId};
 use farside_kit::pipe::INLINE_BYTES_MAX;
 
 use self::by_hand::TwoPuts;
-pub(super) use self::over_ofi::beside_messages;
+pub(super) use self::over_ofi::against_messages;
 use self::piped::{Offered, Piped};
 pub(super) use self::piped::{check, stamp};
 use super::size_name;
@@ -104,14 +104,14 @@ pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for way in Method::ALL {
         for bytes in SIZES {
-            let body = move |me: &Worker, options| beside_one_line(me, way, bytes, options);
-            let around = move |options, run_once: RunOnce<'_>| beside_mpi(way, bytes, options, run_once);
+            let body = move |me: &Worker, options| against_one_line(me, way, bytes, options);
+            let around = move |options, run_once: RunOnce<'_>| against_mpi(way, bytes, options, run_once);
             cases.push(Case::around_job(way.case(bytes), 2, body, around));
         }
     }
     for way in [Method::Write, Method::TwoPuts] {
         for bytes in AROUND_A_LINE {
-            let body = move |me: &Worker, options| beside_one_line(me, way, bytes, options);
+            let body = move |me: &Worker, options| against_one_line(me, way, bytes, options);
             cases.push(Case::job(way.case(bytes), 2, body));
         }
     }
@@ -141,7 +141,7 @@ pub(super) fn to_and_fro(me: &Worker, exchange: &mut dyn Exchange, trips: u64, f
     Ok(median(&times) / 2.0)
 }
 
-fn beside_one_line(me: &Worker, way: Method, bytes: usize, options: Options) -> Measured {
+fn against_one_line(me: &Worker, way: Method, bytes: usize, options: Options) -> Measured {
     let ping_pong = PingPong::of_two(me)?;
     let mut exchange = way.open(me, bytes)?;
     let trips = trips(bytes, options);
@@ -167,7 +167,7 @@ fn copy_ns(bytes: usize) -> f64 {
 
 /// Measures jobs of Farside and Open MPI's ways in turns. The peers that write stand next to the
 /// pipe, those that read and the messages next to the offers.
-fn beside_mpi(way: Method, bytes: usize, options: Options, run_once: RunOnce<'_>) -> Measured {
+fn against_mpi(way: Method, bytes: usize, options: Options, run_once: RunOnce<'_>) -> Measured {
     let mode = match way {
         Method::Write => "write",
         Method::Read => "read",

@@ -11,7 +11,7 @@ use farside::{GlobalArray, MakeArrays, ProcessId, Worker};
 use farside_containers::queue::{self, Ends, Popping, Pushing, Queue};
 use farside_containers::{CostModel, Implementation, Load, Op, Promise};
 
-use super::containers::{Beside, By, Operation, Predicted, Ring, beside, cases as cases_of, choices};
+use super::containers::{By, Compared, Operation, Predicted, Ring, cases as cases_of, choices, compared};
 use crate::case::Case;
 use crate::fabric::Fabric;
 use crate::shared::{Shared, WORD_DISTANCE};
@@ -44,8 +44,8 @@ pub(crate) fn cases(on: &Fabric) -> Vec<Case> {
     cases.extend(choices(on, groups.collect(), ITEMS));
     for promise in [Promise::PUSH_ONLY, Promise::ALL] {
         let push = QueueOperation { op: Op::Push, by: By::Farside(OneSided), promise };
-        let pair = Beside { operation: push, other: FetchAdds, other_name: "fetch-adds on one word" };
-        cases.extend(beside(on, format!("contended/push/{promise}"), pair, ITEMS));
+        let pair = Compared { operation: push, other: FetchAdds, other_name: "fetch-adds on one word" };
+        cases.extend(compared(on, format!("contended/push/{promise}"), pair, ITEMS));
     }
     cases
 }

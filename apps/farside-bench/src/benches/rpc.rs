@@ -74,12 +74,12 @@ pub(crate) fn latency_cases() -> Vec<Case> {
             let name = format!("null/validated/{}{suffix}", wait.name);
             let body = move |me: &Worker, options| latency(me, options, over, wait);
             cases.push(match (over, wait.spins()) {
-                (Over::Shm, true) => beside_peer(&name, "iceoryx2", wait.trips, body),
+                (Over::Shm, true) => against_peer(&name, "iceoryx2", wait.trips, body),
                 _ => Case::job(name, 2, body),
             });
         }
         if over == Over::Shm {
-            cases.push(beside_peer("null/validated/tokio", "tarpc", BLOCKED_TRIPS, awaited::null));
+            cases.push(against_peer("null/validated/tokio", "tarpc", BLOCKED_TRIPS, awaited::null));
         }
         cases.push(Case::job(format!("connect{suffix}"), 2, move |me, options| connects(me, options, over)));
         for bytes in [2, 64, 1 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10] {
@@ -91,13 +91,13 @@ pub(crate) fn latency_cases() -> Vec<Case> {
 }
 
 /// A case of null calls against those of another library.
-fn beside_peer(
+fn against_peer(
     name: &str,
     peer: &'static str,
     trips: u64,
     body: impl Fn(&Worker, Options) -> Measured + Send + Sync + 'static,
 ) -> Case {
-    Case::around_job(name, 2, body, move |options, run_once| peers::beside_calls(peer, trips, options, run_once))
+    Case::around_job(name, 2, body, move |options, run_once| peers::against_calls(peer, trips, options, run_once))
 }
 
 pub(crate) fn rate_cases() -> Vec<Case> {
@@ -173,12 +173,12 @@ pub(crate) fn scaling_cases() -> Vec<Case> {
         }
         for idle in [0, 10, 100, 1000] {
             let name = format!("idle-{idle}{suffix}");
-            cases.push(Case::job(name, 2, move |me, options| idle::beside(me, options, over, idle)));
+            cases.push(Case::job(name, 2, move |me, options| idle::compared(me, options, over, idle)));
         }
         let name = format!("cost-of-idle{suffix}");
         cases.push(Case::job(name, 2, move |me, options| idle::cost(me, options, over)));
         let name = format!("beside-1GiB{suffix}");
-        cases.push(Case::job(name, 2, move |me, options| mover::beside(me, options, over)));
+        cases.push(Case::job(name, 2, move |me, options| mover::compared(me, options, over)));
     }
     cases.extend(simulated::cases());
     cases
@@ -307,7 +307,7 @@ fn limit_of(me: &Worker, over: Over, wait: Wait) -> Result<Box<dyn Yardstick>, B
 }
 
 fn latency(me: &Worker, options: Options, over: Over, wait: Wait) -> Measured {
-    let mut metrics = beside(me, options, over, wait, |client, trips| {
+    let mut metrics = compared(me, options, over, wait, |client, trips| {
         let echo = client.procedure::<u64, u64, Never>("bench", 0, "echo");
         time_latency(trips, || {
             black_box(echo.call(&7).map_err(failed)?);
@@ -343,7 +343,7 @@ fn connects(me: &Worker, options: Options, over: Over) -> Measured {
 
 /// A call with arguments of this size.
 fn arguments(me: &Worker, options: Options, over: Over, bytes: usize) -> Measured {
-    beside(me, options, over, Wait::SPIN, |client, trips| {
+    compared(me, options, over, Wait::SPIN, |client, trips| {
         let length = client.procedure::<Vec<u8>, u64, Never>("bench", 0, "length");
         let sent = vec![7_u8; bytes];
         time_latency(trips / 10, || {
@@ -354,7 +354,7 @@ fn arguments(me: &Worker, options: Options, over: Over, bytes: usize) -> Measure
 }
 
 /// Measures round trips and their limit in turns.
-fn beside(
+fn compared(
     me: &Worker,
     options: Options,
     over: Over,

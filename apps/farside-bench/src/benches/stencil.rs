@@ -106,7 +106,7 @@ pub(crate) fn over_ofi() -> Vec<Case> {
 fn cases_of(shapes: &[Shape], has_peers: bool) -> Vec<Case> {
     let case = |(name, plan): (String, Plan)| {
         let around = move |options, run_once: RunOnce<'_>| match has_peers && plan.is_plain() {
-            true => beside_mpi(plan, options, run_once),
+            true => against_mpi(plan, options, run_once),
             false => Ok(with_hidden(without_checksum(run_once(options)?).0)),
         };
         Case::around_job(name, plan.shape.processes, move |me, options| measure(me, plan, options), around)
@@ -147,7 +147,7 @@ fn each_plan(shapes: &[Shape]) -> impl Iterator<Item = (String, Plan)> {
 }
 
 /// Measures jobs of Farside and Open MPI's four ways in turns.
-fn beside_mpi(plan: Plan, options: Options, run_once: RunOnce<'_>) -> Measured {
+fn against_mpi(plan: Plan, options: Options, run_once: RunOnce<'_>) -> Measured {
     let shape = plan.shape;
     let (own, of_peers) = peers::in_turns(options, run_once, |options| {
         let arguments = [shape.size as u64, shape.steps(options), options.runs() as u64, u64::from(plan.overlap)];

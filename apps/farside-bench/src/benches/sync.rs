@@ -41,11 +41,11 @@ fn change(lines: &mut Lines) -> u64 {
 
 fn combining(threads: u64, options: Options) -> Measured {
     let value = Combining::new([0; 64]);
-    beside_a_mutex(threads, options, || value.run(change).map(drop).expect("no operation panics"))
+    against_a_mutex(threads, options, || value.run(change).map(drop).expect("no operation panics"))
 }
 
 /// Measures one operation under contention of all threads, in turns with the same under a mutex.
-fn beside_a_mutex(threads: u64, options: Options, operation: impl Fn() + Sync) -> Measured {
+fn against_a_mutex(threads: u64, options: Options, operation: impl Fn() + Sync) -> Measured {
     let mutex = Mutex::new([0; 64]);
     let locked = || _ = change(&mut mutex.lock().unwrap_or_else(PoisonError::into_inner));
     let each = options.operations_or(OPERATIONS) / threads;

@@ -193,7 +193,7 @@ fn the_same_seed_gives_the_same_rows() {
 }
 
 #[test]
-fn published_figures_are_shown_beside() {
+fn published_figures_are_shown_too() {
     let rows = rows("sim:fdr", 1);
     for (case, megabytes) in [("send/8B", 12.07), ("write/64B", 301.47), ("trad/256B", 5318.89), ("ovfl/64B", 283.15)] {
         let case = format!("{case}/sim:fdr");

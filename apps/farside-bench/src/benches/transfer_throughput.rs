@@ -90,9 +90,9 @@ fn measure(me: &Worker, options: Options, fabric: Option<&OfiFabric>, bytes: usi
         })
     };
     match (way, fabric) {
-        (Way::Manual, _) => beside(me, options, &mut Manual::new(me, fabric, puts)?, &mut *below()?),
-        (Way::Auto, _) => beside(me, options, &mut Auto::new(me, fabric, puts)?, &mut Manual::new(me, fabric, puts)?),
-        (Way::Put, Some(fabric)) => beside(me, options, &mut Seam::new(me, fabric, of_libfabric)?, &mut *below()?),
+        (Way::Manual, _) => compared(me, options, &mut Manual::new(me, fabric, puts)?, &mut *below()?),
+        (Way::Auto, _) => compared(me, options, &mut Auto::new(me, fabric, puts)?, &mut Manual::new(me, fabric, puts)?),
+        (Way::Put, Some(fabric)) => compared(me, options, &mut Seam::new(me, fabric, of_libfabric)?, &mut *below()?),
         (Way::Raw, Some(_)) => {
             let metrics = alone(me, options, &mut *below()?)?;
             Ok(metrics.into_iter().map(|metric| metric.of_peer("libfabric")).collect())
@@ -116,7 +116,7 @@ fn alone(me: &Worker, options: Options, stream: &mut dyn Yardstick) -> Measured 
 }
 
 /// Measures a stream and its limit in turns.
-fn beside(me: &Worker, options: Options, stream: &mut dyn Yardstick, limit: &mut dyn Yardstick) -> Measured {
+fn compared(me: &Worker, options: Options, stream: &mut dyn Yardstick, limit: &mut dyn Yardstick) -> Measured {
     let taken = in_turns(me, options, |_| Ok([once(me, limit)?, once(me, stream)?]))?;
     Ok(taken.rows([column(METRIC, "1/s", 1).against(limit.name(), 0)]))
 }

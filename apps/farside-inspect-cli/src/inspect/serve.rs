@@ -56,7 +56,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl Write) -> Result<(), Sho
 }
 
 /// Serves the page for a job, and says where on the standard error.
-pub(crate) fn beside_job(address: SocketAddr, job: &str) -> Result<Page, ShowError> {
+pub(crate) fn with_job(address: SocketAddr, job: &str) -> Result<Page, ShowError> {
     if std::env::var_os("FARSIDE_INSPECT").is_some_and(|setting| setting == "off") {
         return Err(farside_inspect::ExposeError::Off.into());
     }

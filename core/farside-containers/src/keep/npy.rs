@@ -11,7 +11,7 @@ use farside::{GlobalArray, MakeArrays, Result, Wire, Worker};
 
 use crate::agreement::{first, is_first};
 
-use super::{During, KeepError, agree, agree_on, beside, is_agreed, replace, session};
+use super::{During, KeepError, agree, agree_on, is_agreed, replace, session, sibling};
 
 /// Numbers that `.npy` files hold: integers of 8 to 64 bits, `f32` and `f64`.
 pub trait Number: Pod + sealed::Described {}
@@ -77,7 +77,7 @@ const HEADER_BYTES_MAX: usize = 1 << 16;
 /// [`Worker::all_reduce`].
 pub fn save<T: Number>(me: &Worker, path: &Path, array: &GlobalArray<T>, shape: &[usize]) -> Result<()> {
     agree_on(me, path, shape)?;
-    let new = beside(path, &format!(".{:016x}", session(me)?));
+    let new = sibling(path, &format!(".{:016x}", session(me)?));
     let saved = save_as(me, &new, path, array, shape);
     if is_first(me) && saved.as_ref().is_err_and(is_agreed) {
         let _ = std::fs::remove_file(&new);

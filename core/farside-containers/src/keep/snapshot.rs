@@ -18,7 +18,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::agreement::{first, is_first, place};
 
-use super::{During, KeepError, agree, agree_on, beside, is_agreed, replace, session};
+use super::{During, KeepError, agree, agree_on, is_agreed, replace, session, sibling};
 
 /// The first bytes of a list, and its version.
 const MAGIC: [u8; 8] = *b"farsnap\n";
@@ -167,7 +167,7 @@ fn shape<T: Wire>() -> Result<u64> {
 }
 
 fn part_path(path: &Path, session: u64, number: usize) -> PathBuf {
-    beside(path, &format!(".{session:016x}.{number}"))
+    sibling(path, &format!(".{session:016x}.{number}"))
 }
 
 fn write_part<T: Wire>(path: &Path, items: impl IntoIterator<Item = Result<T>>) -> Result<Part> {
@@ -199,7 +199,7 @@ fn write_part<T: Wire>(path: &Path, items: impl IntoIterator<Item = Result<T>>) 
 fn replace_list(path: &Path, list: &List) -> Result<Option<List>> {
     // If there is no earlier snapshot, there are no parts to delete.
     let earlier = read_bytes(path).ok().and_then(|bytes| decode_list(path, &bytes).ok());
-    let new = beside(path, &format!(".{:016x}", list.session));
+    let new = sibling(path, &format!(".{:016x}", list.session));
     let bytes = wire::encode(list, Vec::new());
     let bytes = wire::encode(&xxh3_64(&bytes), bytes);
     let mut file = File::create(&new).during("creating", &new)?;

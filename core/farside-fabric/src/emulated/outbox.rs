@@ -18,13 +18,13 @@ pub(super) enum Class {
 
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
-    /// The lanes of peers for which packets wait.
-    lanes: BTreeMap<ProcessId, Lane>,
+    /// The queues of peers for which packets wait.
+    queues: BTreeMap<ProcessId, Queue>,
     lost: HashSet<ProcessId>,
 }
 
 #[derive(Debug, Default)]
-struct Lane {
+struct Queue {
     packets: VecDeque<(Class, Vec<u8>)>,
     /// Number of packets of each class.
     counts: [usize; 5],
@@ -32,34 +32,34 @@ struct Lane {
 
 impl Outbox {
     pub(super) fn push(&mut self, to: ProcessId, class: Class, packet: Vec<u8>) {
-        let lane = self.lanes.entry(to).or_default();
-        lane.counts[class as usize] += 1;
-        lane.packets.push_back((class, packet));
+        let queue = self.queues.entry(to).or_default();
+        queue.counts[class as usize] += 1;
+        queue.packets.push_back((class, packet));
     }
 
     pub(super) fn count(&self, to: ProcessId, class: Class) -> usize {
-        self.lanes.get(&to).map_or(0, |lane| lane.counts[class as usize])
+        self.queues.get(&to).map_or(0, |queue| queue.counts[class as usize])
     }
 
     pub(super) fn peers(&self) -> impl Iterator<Item = ProcessId> {
-        self.lanes.keys().copied()
+        self.queues.keys().copied()
     }
 
     pub(super) fn flush(&mut self, mut send: impl FnMut(ProcessId, Vec<u8>) -> Result<(), Vec<u8>>) {
-        self.lanes.retain(|to, lane| {
-            while let Some((class, packet)) = lane.packets.pop_front() {
+        self.queues.retain(|to, queue| {
+            while let Some((class, packet)) = queue.packets.pop_front() {
                 if let Err(refused) = send(*to, packet) {
-                    lane.packets.push_front((class, refused));
+                    queue.packets.push_front((class, refused));
                     return true;
                 }
-                lane.counts[class as usize] -= 1;
+                queue.counts[class as usize] -= 1;
             }
             false
         });
     }
 
     pub(super) fn lose(&mut self, peer: ProcessId) {
-        self.lanes.remove(&peer);
+        self.queues.remove(&peer);
         self.lost.insert(peer);
     }
 

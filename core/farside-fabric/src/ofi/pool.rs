@@ -131,12 +131,12 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn buffers_go_through_the_pool_and_long_ones_beside_it() {
+    fn buffers_go_through_the_pool_and_long_ones_past_it() {
         let mut ends = pair();
         let key = RemoteKey::starter(ProcessId::new(1), BYTES as u64);
         let attached = ends[0].attach(key).unwrap();
         finish(&mut ends, &attached);
-        let mut beside = 0;
+        let mut direct = 0;
         for (round, bytes) in [9, 100, SLOT_BYTES - 1, SLOT_BYTES, SLOT_BYTES + 1, 1 << 20].into_iter().enumerate() {
             let data: Vec<u8> = (0..bytes).map(|at| (at * 7 + round) as u8).collect();
             let offset = 3 + round as u64;
@@ -144,8 +144,8 @@ pub(super) mod tests {
             assert_eq!(finish(&mut ends, &put), Outcome::Put(data.clone()), "the buffer comes back");
             let get = ends[0].post(key, Operation::get(offset, bytes)).unwrap();
             assert!(finish(&mut ends, &get) == Outcome::Got(data), "{bytes} bytes come back as they were put");
-            beside += 2 * u64::from(bytes > SLOT_BYTES);
-            assert_eq!(ends[0].passed_pool(), beside);
+            direct += 2 * u64::from(bytes > SLOT_BYTES);
+            assert_eq!(ends[0].passed_pool(), direct);
         }
     }
 

@@ -396,11 +396,11 @@ impl Port {
             let rma = &*(*self.ep).rma;
             match piece.kind {
                 Kind::Put => {
-                    let flags = if piece.is_told { ffi::COMPLETION | ffi::DELIVERY_COMPLETE } else { 0 };
+                    let flags = if piece.is_reported { ffi::COMPLETION | ffi::DELIVERY_COMPLETE } else { 0 };
                     self.posted("writing to a peer", (rma.writemsg)(self.ep, &message, flags))
                 }
                 Kind::Get => {
-                    let flags = if piece.is_told { ffi::COMPLETION } else { 0 };
+                    let flags = if piece.is_reported { ffi::COMPLETION } else { 0 };
                     self.posted("reading from a peer", (rma.readmsg)(self.ep, &message, flags))
                 }
             }
@@ -497,7 +497,7 @@ pub(super) struct Piece {
     pub(super) registration: Option<Registration>,
     pub(super) context: *mut c_void,
     /// True if a completion is requested. Otherwise only a failure is reported.
-    pub(super) is_told: bool,
+    pub(super) is_reported: bool,
 }
 
 /// Returns whether a provider guarantees the [order](Attributes::ordered_bytes_max), and is known

@@ -404,7 +404,7 @@ impl Open {
 
     /// Builds the operation for the next place of the ledger. The caller has checked that there is
     /// one.
-    fn piece(&self, kind: Kind, place: Place, bytes: usize, peer: FiAddr, is_told: bool) -> Piece {
+    fn piece(&self, kind: Kind, place: Place, bytes: usize, peer: FiAddr, is_reported: bool) -> Piece {
         Piece {
             kind,
             peer,
@@ -413,7 +413,7 @@ impl Open {
             bytes,
             registration: place.registration,
             context: self.contexts.context((self.ledger.next() % self.limits.depth as u64) as usize),
-            is_told,
+            is_reported,
         }
     }
 

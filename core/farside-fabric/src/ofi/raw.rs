@@ -231,7 +231,7 @@ impl RawEnd {
             bytes,
             registration: Some(self.registration),
             context,
-            is_told: true,
+            is_reported: true,
         };
         let start = self.memory.base().as_ptr().wrapping_add(PUT + offset);
         // SAFETY: the bytes lie in memory that outlives the port; only the two endpoints may write

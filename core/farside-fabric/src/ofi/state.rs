@@ -313,7 +313,7 @@ impl State {
                 bytes,
                 registration,
                 context,
-                is_told: true,
+                is_reported: true,
             };
             let start = first.wrapping_add(transfer.posted);
             // SAFETY: the piece lies in the buffer or the slot, which this process does not touch

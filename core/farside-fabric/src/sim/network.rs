@@ -50,7 +50,7 @@ pub(super) struct Network {
     sequence: u64,
     under_way: BTreeMap<Due, Parcel>,
     transfers: BTreeMap<TransferId, Transfer>,
-    lanes: BTreeMap<(ProcessId, ProcessId), Lane>,
+    directions: BTreeMap<(ProcessId, ProcessId), Direction>,
     processes: Vec<Process>,
     polls: Polls,
     /// Set if threads take turns; then they decide how time passes.
@@ -63,14 +63,14 @@ pub(super) struct Network {
 
 /// Keeps the messages from one process to another in order, and counts them.
 #[derive(Clone, Copy, Debug, Default)]
-struct Lane {
+struct Direction {
     /// Time and tie of the last message: the next one is due no earlier.
     last: (u64, u64),
     /// Number of messages that were sent and not received.
     waiting: usize,
 }
 
-impl Lane {
+impl Direction {
     /// Places the next message behind the others.
     fn line_up(&mut self, due: &mut Due) {
         self.last = self.last.max((due.at_ns, due.tie));
@@ -104,7 +104,7 @@ impl SharedNetwork {
             sequence: 0,
             under_way: BTreeMap::new(),
             transfers: BTreeMap::new(),
-            lanes: BTreeMap::new(),
+            directions: BTreeMap::new(),
             processes,
             polls: Polls::default(),
             turns: takes_turns.then(|| Turns::new(process_count, seed)),
@@ -193,12 +193,12 @@ impl Network {
         }
         self.connect(from, to)?;
         let max = self.options.messages_max;
-        let lane = self.lanes.entry((from, to)).or_default();
-        if lane.waiting >= max {
+        let direction = self.directions.entry((from, to)).or_default();
+        if direction.waiting >= max {
             self.process(from).awaits_room = true;
             return Err(FabricError::QueueFull { process: to, max });
         }
-        lane.waiting += 1;
+        direction.waiting += 1;
         self.dispatch_in_order(from, to, message.len(), Parcel::Message { from, to, message: message.to_vec() });
         Ok(())
     }

@@ -57,7 +57,7 @@ impl Parcel {
     }
 
     /// The sender and the receiver, if the parcel must not overtake others between them.
-    pub(super) fn lane(&self) -> Option<(ProcessId, ProcessId)> {
+    pub(super) fn direction(&self) -> Option<(ProcessId, ProcessId)> {
         match self {
             Self::Message { from, to, .. } => Some((*from, *to)),
             Self::Revoke { key, to } => Some((key.process, *to)),

@@ -50,10 +50,10 @@ impl Script {
     fn started(processes: u32) -> Self {
         let mut script = Self::new(processes);
         for process in 0..processes {
-            assert_eq!(script.told(), []);
+            assert_eq!(script.sent(), []);
             script.said(process, hello());
         }
-        assert_eq!(script.told(), to_all(0..processes, &start()));
+        assert_eq!(script.sent(), to_all(0..processes, &start()));
         script
     }
 
@@ -61,9 +61,9 @@ impl Script {
     fn finished(processes: u32) -> Self {
         let mut script = Self::started(processes);
         (0..processes).for_each(|process| script.idle(process, 0, 1, 1));
-        assert_eq!(script.told(), to_all(0..processes, &ToProcess::Confirm { round: 1 }));
+        assert_eq!(script.sent(), to_all(0..processes, &ToProcess::Confirm { round: 1 }));
         (0..processes).for_each(|process| script.idle(process, 1, 1, 1));
-        assert_eq!(script.told(), to_all(0..processes, &ToProcess::Finish));
+        assert_eq!(script.sent(), to_all(0..processes, &ToProcess::Finish));
         script
     }
 
@@ -93,9 +93,9 @@ impl Script {
         self.coordinator.tick(self.now);
     }
 
-    fn told(&mut self) -> Vec<(u32, ToProcess)> {
+    fn sent(&mut self) -> Vec<(u32, ToProcess)> {
         std::iter::from_fn(|| self.coordinator.next_message())
-            .map(|(process, told)| (process.number(), Arc::unwrap_or_clone(told)))
+            .map(|(process, sent)| (process.number(), Arc::unwrap_or_clone(sent)))
             .collect()
     }
 
@@ -134,10 +134,10 @@ fn reported(text: &str) -> ProcessEnd {
 }
 
 /// Checks that all processes received the same reason, and returns it.
-fn ending(told: &[(u32, ToProcess)], processes: impl IntoIterator<Item = u32>) -> String {
-    let Some((_, ToProcess::Ended { why: Ending::Other(why) })) = told.first() else { panic!("no end: {told:?}") };
+fn ending(sent: &[(u32, ToProcess)], processes: impl IntoIterator<Item = u32>) -> String {
+    let Some((_, ToProcess::Ended { why: Ending::Other(why) })) = sent.first() else { panic!("no end: {sent:?}") };
     let all = to_all(processes, &ToProcess::Ended { why: Ending::Other(why.clone()) });
-    assert_eq!(told, all);
+    assert_eq!(sent, all);
     why.clone()
 }
 
@@ -164,7 +164,7 @@ fn all_processes_learn_which_run_the_same_binary() {
         script.said(1, hello());
         script.said(0, hello());
         let builds = ToProcess::Builds { first: 0, builds: vec![0, 0, 2] };
-        assert_eq!(script.told(), [to_all(0..3, &builds), to_all(0..3, &start())].concat());
+        assert_eq!(script.sent(), [to_all(0..3, &builds), to_all(0..3, &start())].concat());
     }
 }
 
@@ -174,10 +174,10 @@ fn a_missing_process_is_named() {
     (0..40).filter(|process| process % 2 == 0).for_each(|process| script.said(process, hello()));
     script.now = START_DEADLINE - Duration::from_nanos(1);
     script.coordinator.tick(script.now);
-    assert_eq!(script.told(), []);
+    assert_eq!(script.sent(), []);
     script.sleep();
     assert_eq!(script.now, START_DEADLINE);
-    let why = ending(&script.told(), 0..40);
+    let why = ending(&script.sent(), 0..40);
     assert!(why.contains("of 40 processes, process 1, process 3, ") && why.contains("and 4 more"), "{why}");
     assert!(matches!(script.verdict(), Err(Error::JobEnded { why: verdict }) if verdict == why));
 }
@@ -186,20 +186,20 @@ fn a_missing_process_is_named() {
 fn processes_of_several_machines_get_each_others_cards() {
     let mut script = Script::new(3);
     for (process, host) in [(1, 8), (0, 7), (2, 7)] {
-        assert_eq!(script.told(), []);
+        assert_eq!(script.sent(), []);
         script.said(process, hello_from(host));
     }
-    assert_eq!(script.told(), to_all(0..3, &ToProcess::Exchange));
+    assert_eq!(script.sent(), to_all(0..3, &ToProcess::Exchange));
     for process in [2, 0, 2, 1] {
-        assert_eq!(script.told(), []);
+        assert_eq!(script.sent(), []);
         script.said(process, ToCoordinator::Card { bytes: vec![process as u8; 9] });
     }
     let cards = [7, 8, 7].into_iter().zip(0_u8..);
     let cards = cards.map(|(host, process)| PeerCard { host: [host; 16], card: vec![process; 9] }).collect();
     let peers = ToProcess::Peers { first: 0, cards };
-    assert_eq!(script.told(), [to_all(0..3, &peers), to_all(0..3, &start())].concat());
+    assert_eq!(script.sent(), [to_all(0..3, &peers), to_all(0..3, &start())].concat());
     script.said(0, ToCoordinator::Card { bytes: vec![9] });
-    assert_eq!(script.told(), []);
+    assert_eq!(script.sent(), []);
     (0..2).for_each(|round| (0..3).for_each(|process| script.idle(process, round, 0, 0)));
     script.verdict().unwrap();
 }
@@ -210,9 +210,9 @@ fn an_unexpected_card_is_ignored() {
     script.said(0, ToCoordinator::Card { bytes: vec![1] });
     script.said(0, hello_from(1));
     script.said(1, hello_from(2));
-    script.told();
+    script.sent();
     script.said(1, ToCoordinator::Card { bytes: vec![2] });
-    assert_eq!(script.told(), [], "the card of process 0 came too soon to be the answer");
+    assert_eq!(script.sent(), [], "the card of process 0 came too soon to be the answer");
 }
 
 #[test]
@@ -220,11 +220,11 @@ fn a_process_without_a_card_is_named() {
     let mut script = Script::new(3);
     script.now = Duration::from_secs(20);
     (0..3).for_each(|process| script.said(process, hello_from(process as u8)));
-    script.told();
+    script.sent();
     script.said(1, ToCoordinator::Card { bytes: vec![2] });
     script.sleep();
     assert_eq!(script.now, Duration::from_secs(20) + START_DEADLINE + opening_time(1));
-    let why = ending(&script.told(), 0..3);
+    let why = ending(&script.sent(), 0..3);
     assert!(why.starts_with("process 0, process 2 did not open the fabric"), "{why}");
     assert!(matches!(script.verdict(), Err(Error::JobEnded { .. })));
 }
@@ -233,11 +233,11 @@ fn a_process_without_a_card_is_named() {
 fn many_processes_of_a_machine_have_longer_to_open_the_fabric() {
     let mut script = Script::new(40);
     (0..40).for_each(|process| script.said(process, hello_from(u8::from(process >= 30))));
-    script.told();
+    script.sent();
     script.sleep();
     assert_eq!(script.now, START_DEADLINE + opening_time(30));
     assert!(opening_time(30) > opening_time(1));
-    let why = ending(&script.told(), 0..40);
+    let why = ending(&script.sent(), 0..40);
     assert!(why.contains(&format!("within {:?}", START_DEADLINE + opening_time(30))), "{why}");
 }
 
@@ -245,9 +245,9 @@ fn many_processes_of_a_machine_have_longer_to_open_the_fabric() {
 fn a_loss_in_the_exchange_ends_the_job() {
     let mut script = Script::new(2);
     (0..2).for_each(|process| script.said(process, hello_from(process as u8)));
-    script.told();
+    script.sent();
     script.failed(1, "there is no device");
-    assert!(ending(&script.told(), [0]).contains("before the job began, process 1 failed: there is no device"));
+    assert!(ending(&script.sent(), [0]).contains("before the job began, process 1 failed: there is no device"));
     assert_eq!(script.first_failure(), (1, reported("there is no device")));
 }
 
@@ -259,7 +259,7 @@ fn the_fabric_decides_whether_cards_are_needed() {
             let greeting = Greeting { host: [host; 16], fabric: fabric.parse().unwrap(), ..greeting() };
             script.said(process, ToCoordinator::Hello(greeting));
         }
-        script.told().swap_remove(0).1
+        script.sent().swap_remove(0).1
     };
     for near in ["auto", "shm"] {
         assert_eq!(said(near, [1, 1]), start());
@@ -284,7 +284,7 @@ fn processes_that_disagree_about_the_job_are_named() {
         [greeting(), greeting(), other].into_iter().zip(0..).for_each(|(greeting, process)| {
             script.said(process, ToCoordinator::Hello(greeting));
         });
-        let why = ending(&script.told(), 0..3);
+        let why = ending(&script.sent(), 0..3);
         assert!(why.contains(words), "{why}");
     }
 }
@@ -297,7 +297,7 @@ fn the_report_of_missing_processes_lists_those_turned_away() {
         script.coordinator.turned_away("10.0.0.1 has another secret".into());
     }
     script.sleep();
-    let why = ending(&script.told(), 0..2);
+    let why = ending(&script.sent(), 0..2);
     assert!(
         why.contains("process 1 did not join") && why.contains("(turned away: 10.0.0.1 has another secret)"),
         "{why}"
@@ -309,10 +309,10 @@ fn a_job_can_be_given_up_before_it_has_begun() {
     let mut script = Script::new(2);
     script.said(0, hello());
     script.coordinator.give_up("there are two of process 0".into());
-    assert_eq!(ending(&script.told(), 0..2), "there are two of process 0");
+    assert_eq!(ending(&script.sent(), 0..2), "there are two of process 0");
     let mut script = Script::started(2);
     script.coordinator.give_up("too late".into());
-    assert_eq!(script.told(), []);
+    assert_eq!(script.sent(), []);
 }
 
 #[test]
@@ -331,10 +331,10 @@ fn a_loss_before_the_start_ends_the_job() {
                 script.said(1, hello());
             }
             lose(&mut script);
-            let why = ending(&script.told(), [0, 2]);
+            let why = ending(&script.sent(), [0, 2]);
             assert_eq!(why, format!("before the job began, process 1 {how}"));
             script.said(2, hello());
-            assert_eq!(script.told(), []);
+            assert_eq!(script.sent(), []);
             assert_eq!(script.first_failure(), (1, how.clone()));
         }
     }
@@ -355,15 +355,15 @@ fn a_loss_in_the_run_is_reported_to_the_others() {
                 script.idle(1, 0, 8, 8);
             }
             lose(&mut script);
-            assert_eq!(script.told(), to_all([0, 2], &lost(1, why)));
+            assert_eq!(script.sent(), to_all([0, 2], &lost(1, why)));
             script.idle(0, 0, 5, 0);
             script.idle(2, 0, 0, 1);
-            assert_eq!(script.told(), [], "an unbalanced count is not repeated at once");
+            assert_eq!(script.sent(), [], "an unbalanced count is not repeated at once");
             script.sleep();
-            assert_eq!(script.told(), to_all([0, 2], &ToProcess::Confirm { round: 1 }));
+            assert_eq!(script.sent(), to_all([0, 2], &ToProcess::Confirm { round: 1 }));
             script.idle(2, 1, 0, 1);
             script.idle(0, 1, 5, 0);
-            assert_eq!(script.told(), to_all([0, 2], &ToProcess::Finish));
+            assert_eq!(script.sent(), to_all([0, 2], &ToProcess::Finish));
             let (process, how) = script.first_failure();
             assert_eq!((process, how.to_string().as_str()), (1, why));
         }
@@ -374,15 +374,15 @@ fn a_loss_in_the_run_is_reported_to_the_others() {
 fn a_loss_while_the_job_settles_starts_the_count_anew() {
     let mut script = Script::started(3);
     (0..3).for_each(|process| script.idle(process, 0, 2, 2));
-    script.told();
+    script.sent();
     script.idle(0, 1, 2, 2);
     script.ended(2, ProcessEnd::Killed(11));
-    assert_eq!(script.told(), to_all([0, 1], &lost(2, "was killed by signal 11")));
+    assert_eq!(script.sent(), to_all([0, 1], &lost(2, "was killed by signal 11")));
     script.idle(1, 1, 2, 2);
-    assert_eq!(script.told(), to_all([0, 1], &ToProcess::Confirm { round: 2 }), "round 0 counted another job");
+    assert_eq!(script.sent(), to_all([0, 1], &ToProcess::Confirm { round: 2 }), "round 0 counted another job");
     script.idle(0, 2, 2, 2);
     script.idle(1, 2, 2, 2);
-    assert_eq!(script.told(), to_all([0, 1], &ToProcess::Finish));
+    assert_eq!(script.sent(), to_all([0, 1], &ToProcess::Finish));
     assert_eq!(script.first_failure(), (2, ProcessEnd::Killed(11)));
 }
 
@@ -412,11 +412,11 @@ fn a_chain_of_failures_is_told_by_its_root() {
     script.failed_of_a_loss(2, 3);
     script.failed_of_a_loss(1, 2);
     let rooted = |process| ToProcess::Lost { process: id(process), root: id(3), why: "was killed by signal 9".into() };
-    let told = [to_all([0, 1, 2, 4], &rooted(3)), to_all([0, 1, 4], &rooted(2)), to_all([0, 4], &rooted(1))].concat();
-    assert_eq!(script.told(), told);
+    let sent = [to_all([0, 1, 2, 4], &rooted(3)), to_all([0, 1, 4], &rooted(2)), to_all([0, 4], &rooted(1))].concat();
+    assert_eq!(script.sent(), sent);
     // No process of this number exists, or its loss is unknown: the failure is its own root.
     script.said(0, ToCoordinator::Failed { message: "alone".into(), because_of: Some(id(99)) });
-    assert_eq!(script.told(), [(4, lost(0, "failed: alone"))]);
+    assert_eq!(script.sent(), [(4, lost(0, "failed: alone"))]);
     assert_eq!(script.first_failure(), (3, ProcessEnd::Killed(9)));
 }
 
@@ -425,9 +425,9 @@ fn the_last_one_awaited_may_be_the_one_that_is_lost() {
     let mut script = Script::started(2);
     script.idle(0, 0, 0, 0);
     script.failed(1, "gone");
-    assert_eq!(script.told(), [(0, lost(1, "failed: gone")), (0, ToProcess::Confirm { round: 1 })]);
+    assert_eq!(script.sent(), [(0, lost(1, "failed: gone")), (0, ToProcess::Confirm { round: 1 })]);
     script.idle(0, 1, 0, 0);
-    assert_eq!(script.told(), [(0, ToProcess::Finish)]);
+    assert_eq!(script.sent(), [(0, ToProcess::Finish)]);
     assert_eq!(script.first_failure(), (1, reported("gone")));
 }
 
@@ -436,9 +436,9 @@ fn a_loss_between_two_rounds_does_not_disturb_the_pace() {
     let mut script = Script::started(3);
     (0..3).for_each(|process| script.idle(process, 0, 1, 0));
     script.failed(0, "gone");
-    assert_eq!(script.told(), to_all([1, 2], &lost(0, "failed: gone")));
+    assert_eq!(script.sent(), to_all([1, 2], &lost(0, "failed: gone")));
     script.sleep();
-    assert_eq!(script.told(), to_all([1, 2], &ToProcess::Confirm { round: 1 }));
+    assert_eq!(script.sent(), to_all([1, 2], &ToProcess::Confirm { round: 1 }));
 }
 
 #[test]
@@ -446,13 +446,13 @@ fn a_failure_after_the_finish_counts_without_a_notice() {
     for end in [ProcessEnd::Exited(2), ProcessEnd::Killed(6)] {
         let mut script = Script::finished(2);
         script.ended(1, end.clone());
-        assert_eq!(script.told(), []);
+        assert_eq!(script.sent(), []);
         assert_eq!(script.first_failure(), (1, end));
     }
     let mut script = Script::finished(2);
     script.failed(0, "a second job");
     script.ended(0, ProcessEnd::Exited(1));
-    assert_eq!(script.told(), []);
+    assert_eq!(script.sent(), []);
     assert_eq!(script.first_failure(), (0, reported("a second job")));
 }
 
@@ -462,9 +462,9 @@ fn the_first_failure_is_not_masked_by_later_ones() {
     script.ended(2, ProcessEnd::Killed(9));
     script.failed(0, "process 2 was lost");
     script.failed(1, "process 2 was lost");
-    let told = script.told();
-    assert_eq!(told[..2], to_all([0, 1], &lost(2, "was killed by signal 9")));
-    assert_eq!(told[2..], [(1, lost(0, "failed: process 2 was lost"))]);
+    let sent = script.sent();
+    assert_eq!(sent[..2], to_all([0, 1], &lost(2, "was killed by signal 9")));
+    assert_eq!(sent[2..], [(1, lost(0, "failed: process 2 was lost"))]);
     assert!(script.coordinator.only_stragglers_run());
     script.ended(0, ProcessEnd::Exited(1));
     script.ended(1, ProcessEnd::Exited(101));
@@ -477,7 +477,7 @@ fn a_reported_error_outlasts_the_exit_status() {
         let mut script = Script::started(2);
         script.failed(1, "the reason");
         script.ended(1, end);
-        assert_eq!(script.told(), [(0, lost(1, "failed: the reason"))], "it is lost once");
+        assert_eq!(script.sent(), [(0, lost(1, "failed: the reason"))], "it is lost once");
         script.idle(0, 0, 0, 0);
         script.idle(0, 1, 0, 0);
         assert_eq!(script.first_failure(), (1, reported("the reason")));
@@ -495,11 +495,11 @@ fn a_count_that_moves_is_repeated_until_it_stands_still() {
             script.sleep();
             assert!(script.now - before >= PACE, "unbalanced rounds are paced");
         }
-        assert_eq!(script.told(), to_all(0..2, &ToProcess::Confirm { round }));
+        assert_eq!(script.sent(), to_all(0..2, &ToProcess::Confirm { round }));
         script.idle(0, round, 4, 0);
         script.idle(1, round, 0, executed);
     }
-    assert_eq!(script.told(), to_all(0..2, &ToProcess::Finish));
+    assert_eq!(script.sent(), to_all(0..2, &ToProcess::Finish));
     script.verdict().unwrap();
 }
 
@@ -513,9 +513,9 @@ fn a_job_without_quiescence_is_ended_with_its_counts() {
     let mut round = 0;
     let why = loop {
         script.sleep();
-        let told = script.told();
-        if told[0].1 != (ToProcess::Confirm { round: round + 1 }) {
-            break ending(&told, 0..2);
+        let sent = script.sent();
+        if sent[0].1 != (ToProcess::Confirm { round: round + 1 }) {
+            break ending(&sent, 0..2);
         }
         round += 1;
         script.idle(0, round, 4, 0);
@@ -533,10 +533,10 @@ fn a_job_without_quiescence_is_ended_with_its_counts() {
 fn a_process_silent_at_the_end_is_named() {
     let mut script = Script::started(2);
     (0..2).for_each(|process| script.idle(process, 0, 0, 0));
-    script.told();
+    script.sent();
     script.idle(0, 1, 0, 0);
     script.sleep();
-    let why = ending(&script.told(), 0..2);
+    let why = ending(&script.sent(), 0..2);
     assert!(why.contains("process 1 did not answer)"), "{why}");
 }
 
@@ -547,22 +547,22 @@ fn repetitions_and_answers_out_of_their_round_are_passed_over() {
     script.said(0, hello());
     script.said(0, ToCoordinator::Hello(Greeting { fingerprint: [9; 16], ..greeting() }));
     script.said(1, hello());
-    assert_eq!(script.told(), to_all(0..2, &start()));
+    assert_eq!(script.sent(), to_all(0..2, &start()));
     script.said(1, hello());
     script.idle(0, 1, 9, 9);
     script.idle(0, 0, 1, 0);
     script.idle(0, 0, 9, 9);
-    assert_eq!(script.told(), []);
+    assert_eq!(script.sent(), []);
     script.idle(1, 0, 0, 1);
-    assert_eq!(script.told(), to_all(0..2, &ToProcess::Confirm { round: 1 }));
+    assert_eq!(script.sent(), to_all(0..2, &ToProcess::Confirm { round: 1 }));
     script.idle(1, 0, 9, 9);
     script.idle(1, 2, 9, 9);
     script.idle(0, 1, 1, 0);
     script.idle(1, 1, 0, 1);
-    assert_eq!(script.told(), to_all(0..2, &ToProcess::Finish));
+    assert_eq!(script.sent(), to_all(0..2, &ToProcess::Finish));
     script.idle(0, 1, 9, 9);
     script.said(0, hello());
-    assert_eq!(script.told(), []);
+    assert_eq!(script.sent(), []);
     script.verdict().unwrap();
 }
 
@@ -570,13 +570,13 @@ fn repetitions_and_answers_out_of_their_round_are_passed_over() {
 fn messages_of_lost_peers_are_ignored() {
     let mut script = Script::started(3);
     script.failed(2, "first");
-    script.told();
+    script.sent();
     script.failed(2, "second");
     script.idle(2, 0, 0, 0);
     script.ended(2, ProcessEnd::Exited(1));
     script.ended(2, ProcessEnd::Killed(9));
     script.idle(2, 0, 0, 0);
-    assert_eq!(script.told(), []);
+    assert_eq!(script.sent(), []);
     assert_eq!(script.first_failure(), (2, reported("first")));
 }
 
@@ -586,7 +586,7 @@ fn a_process_is_a_straggler_once_all_others_have_ended() {
     script.failed(1, "it hangs");
     assert!(!script.coordinator.only_stragglers_run());
     (0..2).for_each(|round| script.idle(0, round, 0, 0));
-    assert!(!script.coordinator.only_stragglers_run(), "process 0 was told to return, and may take its time");
+    assert!(!script.coordinator.only_stragglers_run(), "process 0 was sent to return, and may take its time");
     script.ended(0, ProcessEnd::Exited(0));
     assert!(script.coordinator.only_stragglers_run());
     assert_eq!(script.coordinator.running().collect::<Vec<_>>(), [id(1)]);
@@ -596,17 +596,17 @@ fn a_process_is_a_straggler_once_all_others_have_ended() {
 fn survivors_that_do_not_answer_are_stragglers() {
     let mut script = Script::started(3);
     script.failed(0, "it waited in vain");
-    script.told();
+    script.sent();
     // Workers may run as long as they like.
     for answers in [1, 2, 1] {
         script.sleep();
-        assert_eq!(script.told(), to_all([1, 2], &ToProcess::Probe));
+        assert_eq!(script.sent(), to_all([1, 2], &ToProcess::Probe));
         script.said(answers, ToCoordinator::Alive);
     }
     script.sleep();
-    assert_eq!(script.told(), to_all([1, 2], &ToProcess::Probe));
+    assert_eq!(script.sent(), to_all([1, 2], &ToProcess::Probe));
     script.sleep();
-    let why = ending(&script.told(), [1, 2]);
+    let why = ending(&script.sent(), [1, 2]);
     assert!(why.contains("process 1, process 2 did not answer"), "{why}");
     assert!(script.coordinator.only_stragglers_run());
     assert_eq!(script.first_failure(), (0, reported("it waited in vain")));
@@ -657,7 +657,7 @@ impl Dutiful {
         Self { to_say: [hello()].into(), ..Self::default() }
     }
 
-    fn told(&mut self, message: ToProcess) {
+    fn sent(&mut self, message: ToProcess) {
         let idle = |round| ToCoordinator::Idle { round, sent: 1, executed: 1 };
         match message {
             ToProcess::Start { .. } => self.to_say.push_back(idle(0)),
@@ -702,8 +702,8 @@ impl World {
     }
 
     fn deliver(&mut self) {
-        for (process, message) in self.script.told() {
-            self.processes[process as usize].told(message);
+        for (process, message) in self.script.sent() {
+            self.processes[process as usize].sent(message);
         }
     }
 

@@ -8,16 +8,16 @@ use super::epochs::Lifetime;
 use super::message::{self, CheckMessage};
 use super::shadow::Record;
 use crate::error::Result;
-use crate::runtime::observer::{Accessor, Hold, Part};
+use crate::runtime::observer::{Accessor, OpenOperation, Part};
 use crate::runtime::process::Process;
 
 impl Checks {
     /// Opens the accesses of an operation that starts now, ordered `after` some operations of the
     /// same worker.
-    pub(super) fn begin_operation(&self, me: Accessor<'_>, parts: &[Part], after: &[u64]) -> Result<Hold> {
+    pub(super) fn begin_operation(&self, me: Accessor<'_>, parts: &[Part], after: &[u64]) -> Result<OpenOperation> {
         let operation = self.epochs.begin_operation();
         let (worker, local) = (me.id().number(), me.thread_index());
-        let mut hold = Hold { worker, local, operation, owners: Vec::new() };
+        let mut hold = OpenOperation { worker, local, operation, owners: Vec::new() };
         let deadline = me.now() + me.default_deadline();
         for part in parts.iter().copied() {
             // Before the owner is asked, since it may record the access and its answer get lost.
@@ -36,8 +36,8 @@ impl Checks {
 
     /// Moves the accesses of a completed operation into the current epoch of its worker. Only that
     /// worker can know that the operation has completed.
-    pub(super) fn complete_operation(&self, process: &Process, hold: Hold) {
-        let Hold { worker, local, operation, owners } = hold;
+    pub(super) fn complete_operation(&self, process: &Process, hold: OpenOperation) {
+        let OpenOperation { worker, local, operation, owners } = hold;
         let epoch = self.epochs.complete(local, operation);
         for owner in owners {
             match owner == process.id() {
@@ -49,8 +49,8 @@ impl Checks {
 
     /// Forgets the accesses of an operation that was not made, or whose end other workers may know
     /// before its own worker does.
-    pub(super) fn end_operation(&self, process: &Process, hold: Hold) {
-        let Hold { worker, operation, owners, .. } = hold;
+    pub(super) fn end_operation(&self, process: &Process, hold: OpenOperation) {
+        let OpenOperation { worker, operation, owners, .. } = hold;
         self.epochs.end_operation(operation);
         for owner in owners {
             match owner == process.id() {

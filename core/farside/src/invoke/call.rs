@@ -168,7 +168,7 @@ pub struct To<'w, S = Worker, N = LatchAddress> {
     outbox: Option<&'w RefCell<Outbox>>,
     pub(super) when_full: Option<WhenFull>,
     pub(crate) notify: Notify<N>,
-    lane: bool,
+    is_shared: bool,
     /// True if the path uses a shared ring or a latch, unlike most calls.
     special: bool,
     batch_bytes: usize,
@@ -203,7 +203,7 @@ impl<'w> To<'w> {
     /// worker's own ring. This needs no setup per worker, and calls of different threads keep the
     /// order in which they were made. It is slower (Seriema §4.3).
     pub fn send_based(mut self) -> Self {
-        self.lane = true;
+        self.is_shared = true;
         self.special = true;
         self
     }
@@ -219,7 +219,7 @@ impl<'w, S: Sends<'w>> To<'w, S> {
             outbox,
             when_full: None,
             notify: Notify::Nothing,
-            lane: false,
+            is_shared: false,
             special: false,
             batch_bytes: 0,
             age_us: AGGREGATE_AGE.as_micros() as u32,
@@ -244,10 +244,21 @@ impl<'w, S: Sends<'w>> To<'w, S> {
     /// Counts `counted` down instead of a latch, when each call was executed.
     pub(crate) fn count_executed<N>(self, counted: N) -> To<'w, S, N> {
         let Self {
-            from, entries, to, outbox, when_full, lane, special, batch_bytes, age_us, limit_bytes, held, ..
+            from,
+            entries,
+            to,
+            outbox,
+            when_full,
+            is_shared,
+            special,
+            batch_bytes,
+            age_us,
+            limit_bytes,
+            held,
+            ..
         } = self;
         let notify = Notify::Executed(counted);
-        To { from, entries, to, outbox, when_full, notify, lane, special, batch_bytes, age_us, limit_bytes, held }
+        To { from, entries, to, outbox, when_full, notify, is_shared, special, batch_bytes, age_us, limit_bytes, held }
     }
 }
 
@@ -470,7 +481,7 @@ impl<'w> Sends<'w> for Worker {
         let Some(cell) = to.outbox else { return Err((to.from.unknown(to.to), payload)) };
         if to.from.recorder().is_on() {
             let function = FunctionId { entry, offset: operand };
-            to.from.note_call(to.to, function, !to.lane, Location::caller());
+            to.from.note_call(to.to, function, !to.is_shared, Location::caller());
         }
         if to.special {
             return unboxed(to.submit_slowly(entry, operand, Box::new(payload)));
@@ -520,10 +531,10 @@ impl To<'_> {
         let Some(cell) = self.outbox else { return Err(self.from.unknown(self.to)) };
         let how = Dispatch { entry: NAMED, operand: 0, batch_bytes: 0 };
         if self.from.recorder().is_on() {
-            self.from.note_call(self.to, FunctionId { entry: NAMED, offset: 0 }, !self.lane, Location::caller());
+            self.from.note_call(self.to, FunctionId { entry: NAMED, offset: 0 }, !self.is_shared, Location::caller());
         }
         let mut call = Some(call);
-        if !self.lane {
+        if !self.is_shared {
             let mut outbox = cell.borrow_mut();
             if outbox.send(how, &mut call as &mut dyn AnyPayload).is_ok() {
                 self.note_sent(&mut outbox);
@@ -544,7 +555,7 @@ impl<'w, S, N> To<'w, S, N> {
             outbox,
             when_full,
             notify,
-            lane,
+            is_shared,
             special,
             batch_bytes,
             age_us,
@@ -555,7 +566,7 @@ impl<'w, S, N> To<'w, S, N> {
             Notify::Sent(latch) => Notify::Sent(latch),
             Notify::Nothing | Notify::Executed(_) => Notify::Nothing,
         };
-        To { from, entries, to, outbox, when_full, notify, lane, special, batch_bytes, age_us, limit_bytes, held }
+        To { from, entries, to, outbox, when_full, notify, is_shared, special, batch_bytes, age_us, limit_bytes, held }
     }
 }
 
@@ -594,7 +605,7 @@ impl To<'_> {
     /// Submits a call of any type, and notes a refusal.
     #[track_caller]
     fn submit_untyped(&self, how: Dispatch, payload: &mut dyn AnyPayload) -> Result<()> {
-        if self.lane {
+        if self.is_shared {
             return self.submit_on_lane(how, payload);
         }
         self.submit_when_there_is_room(how, payload).inspect_err(|_| self.from.note_refused(self.to))
@@ -667,9 +678,14 @@ impl To<'_> {
         let worker = self.from;
         let process = worker.process_handle();
         let mut deadline = worker.deadline_after(worker.default_deadline());
-        process.calls.lanes.send_or_wait(process, self.to, how, payload, self.when_full_now(), |record_bytes| {
-            worker.wait_for_lane(self.to, record_bytes, &mut deadline)
-        })?;
+        process.calls.shared_rings.send_or_wait(
+            process,
+            self.to,
+            how,
+            payload,
+            self.when_full_now(),
+            |record_bytes| worker.wait_for_shared_ring(self.to, record_bytes, &mut deadline),
+        )?;
         if let Notify::Sent(latch) = self.notify {
             count_down(process, latch);
         }

@@ -339,13 +339,18 @@ impl To<'_, Caller> {
         let mut deadline = process.deadline_after(process.settings().deadline);
         let wait = |record_bytes| {
             let left = deadline.left_at(caller.now(), process);
-            let waited = caller.wait_until("waiting for room in a lane", left, || {
-                process.calls.lanes.may_send(process, self.to, record_bytes).map(|may| may.then_some(())).transpose()
+            let waited = caller.wait_until("waiting for room in a shared ring", left, || {
+                process
+                    .calls
+                    .shared_rings
+                    .may_send(process, self.to, record_bytes)
+                    .map(|may| may.then_some(()))
+                    .transpose()
             });
             waited.map_err(|error| error.late(self.to))
         };
         let when_full = self.when_full.unwrap_or(WhenFull::Retry);
-        process.calls.lanes.send_or_wait(process, self.to, how, payload, when_full, wait)?;
+        process.calls.shared_rings.send_or_wait(process, self.to, how, payload, when_full, wait)?;
         if let Notify::Sent(latch) = self.notify {
             count_down(process, latch);
         }

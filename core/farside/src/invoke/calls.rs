@@ -7,15 +7,15 @@ use farside_launch::kill_point::KillPoint;
 
 use crate::invoke::caller::Callers;
 use crate::invoke::frames::WaitingFrames;
-use crate::invoke::letters::{Letters, take_mark, take_piece};
 use crate::invoke::message::{CALL, CallMessage, FRAME, Frame, RingName};
+use crate::invoke::message_replies::{MessageReplies, take_mark, take_piece};
 use crate::invoke::named::Names;
 use crate::invoke::notify::{Latches, count_down};
 use crate::invoke::reply_slots::ReplySlots;
 use crate::invoke::ring::backlog::Backlog;
-use crate::invoke::ring::lane::Lanes;
 use crate::invoke::ring::pool::RingPool;
 use crate::invoke::ring::rings::{OwnRings, Ways};
+use crate::invoke::ring::shared::SharedRings;
 use crate::invoke::table::FunctionTable;
 use crate::runtime::home::Home;
 use crate::runtime::pool::Pool;
@@ -28,14 +28,14 @@ pub(crate) struct Calls {
     pub(crate) table: FunctionTable,
     /// The functions that can be called here by name.
     pub(crate) names: Names,
-    pub(crate) lanes: Lanes,
+    pub(crate) shared_rings: SharedRings,
     pub(crate) ways: Ways,
     pub(crate) backlog: Backlog,
     pub(crate) rings: OwnRings,
     pub(crate) waiting_frames: WaitingFrames,
     latches: Mutex<Latches>,
     /// The message replies to each callable thread, and to the other threads together.
-    pub(crate) letters: Box<[Arc<Letters>]>,
+    pub(crate) message_replies: Box<[Arc<MessageReplies>]>,
     /// The state that the non-worker threads of this process share.
     pub(crate) callers: Callers,
     pub(crate) pool: Pool,
@@ -46,19 +46,20 @@ impl Calls {
         let (shape, settings) = (job.shape, &job.settings);
         let threads = shape.callable_per_process() as usize;
         let callers = shape.callers();
-        let letters: Box<[_]> =
-            (0..=callers).map(|local| Arc::new(Letters::new(home.layout().reply_slots(local)))).collect();
-        let caller_slots = ReplySlots::new(home.clone(), callers, shape.callers_of(job.id), letters[callers].clone());
+        let message_replies: Box<[_]> =
+            (0..=callers).map(|local| Arc::new(MessageReplies::new(home.layout().reply_slots(local)))).collect();
+        let caller_slots =
+            ReplySlots::new(home.clone(), callers, shape.callers_of(job.id), message_replies[callers].clone());
         Self {
             table,
             names,
-            lanes: Lanes::new(shape.callable() as usize),
+            shared_rings: SharedRings::new(shape.callable() as usize),
             ways: Ways::default(),
             backlog: Backlog::default(),
             rings: OwnRings::new(RingPool::new(settings.ring_cap_bytes, threads)),
             waiting_frames: WaitingFrames::default(),
             latches: Mutex::new(Latches::new()),
-            letters,
+            message_replies,
             callers: Callers::new(caller_slots),
             pool: Pool::new(settings),
         }

@@ -243,8 +243,8 @@ pub(crate) fn take<R: Wire, H: Reading<R>>(
             replies.release(slot);
             Some(result)
         }
-        ReplyOutcome::Letter => {
-            let (on, status, content) = replies.take_letter(slot);
+        ReplyOutcome::MessageReply => {
+            let (on, status, content) = replies.take_message_reply(slot);
             // SAFETY: the message reply is complete, and was removed for this one reading. Its
             // bytes belong to this thread.
             Some(unsafe { read(status, content.as_ptr(), content.len(), on, process, how) })

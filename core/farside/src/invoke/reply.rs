@@ -7,7 +7,7 @@
 //! another generation and is discarded.
 //!
 //! An answer that finds no slot, or is longer than its slot's room, travels in messages and becomes
-//! a [message reply](super::letters) at the caller.
+//! a [message reply](super::message_replies) at the caller.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use farside_fabric::ProcessId;
 use farside_fabric::bell::Fencing;
 
-use crate::invoke::letters::{take_mark, take_piece};
 use crate::invoke::message::CallMessage;
+use crate::invoke::message_replies::{take_mark, take_piece};
 use crate::invoke::reply_slots::SlotHandle;
 use crate::runtime::process::Process;
 use crate::wire::{self, Reader, Wire, WireError};
@@ -82,19 +82,19 @@ pub(crate) enum Status {
     /// [`NameRefusal`](crate::error::NameRefusal).
     Refused = 7,
     /// The answer is a complete message reply of the caller.
-    Letter = 8,
+    MessageReply = 8,
 }
 
 impl Status {
     /// Returns the status of an answer that came as a message; `None` if the byte is none.
     pub(crate) fn of_answer(byte: u8) -> Option<Self> {
         Self::from_byte(byte)
-            .filter(|status| !matches!(status, Self::Free | Self::Waiting | Self::Claimed | Self::Letter))
+            .filter(|status| !matches!(status, Self::Free | Self::Waiting | Self::Claimed | Self::MessageReply))
     }
 
     fn from_byte(byte: u8) -> Option<Self> {
         use Status::*;
-        [Free, Waiting, Claimed, Done, Panicked, Dropped, TooLarge, Refused, Letter]
+        [Free, Waiting, Claimed, Done, Panicked, Dropped, TooLarge, Refused, MessageReply]
             .into_iter()
             .find(|status| *status as u8 == byte)
     }
@@ -233,7 +233,7 @@ pub(crate) fn answer(process: &Process, to: ReplyAddress, status: Status, result
     let home = process.links.home_of(caller).filter(|home| slot < home.layout().reply_slots(local));
     let found = home.and_then(|home| Some((home, home.reply_place(local, slot, to.room, bytes)?)));
     let Some((home, place)) = found else {
-        return send_letter(process, caller, to.name, status, result.into_bytes());
+        return send_message_reply(process, caller, to.name, status, result.into_bytes());
     };
     let state = home.reply_state(local, slot);
     if !claim(state, to.name.generation) {
@@ -262,7 +262,7 @@ pub(crate) struct AnswerPiece {
 /// Sends an answer in messages. Waits while too many of them are unsent, so that results wait at
 /// their caller and not here.
 #[cold]
-fn send_letter(process: &Process, caller: ProcessId, to: ReplyName, status: Status, mut content: Vec<u8>) {
+fn send_message_reply(process: &Process, caller: ProcessId, to: ReplyName, status: Status, mut content: Vec<u8>) {
     let (status_byte, total) = (status as u8, content.len() as u64);
     if caller == process.id() {
         let piece = AnswerPiece { status: status_byte, total, offset: 0, bytes: content };

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use farside_fabric::WorkerId;
 
-use super::letters::{Letters, book, read_book};
+use super::message_replies::{MessageReplies, book, read_book};
 use super::reply::{Holder, ReplyAddress, ReplyName, ReplyRoom, SlotState, Status, waiting};
 use crate::runtime::home::{Home, REPLY_INLINE_BYTES, REPLY_UNIT_BYTES};
 use crate::wire::Wire;
@@ -16,15 +16,16 @@ pub(crate) const RESULT_BYTES_UNKNOWN: usize = 4 << 10;
 const ROOM_BYTES_MAX: usize = 64 << 10;
 
 /// The calls of one worker, or of all non-worker threads of one process, that wait for their
-/// results: the slots in the starter memory, and [`Letters`] for the calls that find no slot.
+/// results: the slots in the starter memory, and [`MessageReplies`] for the calls that find no
+/// slot.
 #[derive(Debug)]
 pub(crate) struct ReplySlots {
     home: Home,
     local: usize,
     worker: WorkerId,
-    /// The generation of each slot and the worker that was called; shared with `letters`.
+    /// The generation of each slot and the worker that was called; shared with `message_replies`.
     books: Arc<[AtomicU64]>,
-    letters: Arc<Letters>,
+    message_replies: Arc<MessageReplies>,
     /// The room of each slot's result.
     rooms: Vec<ReplyRoom>,
     free: Vec<u16>,
@@ -53,18 +54,18 @@ pub(crate) enum ReplyOutcome {
     /// The answer is in the slot: the worker that was called, the status, and the place and length
     /// of the result. The bytes stay unchanged until the slot is released.
     InSlot(WorkerId, Status, *const u8, usize),
-    /// The answer is a message reply, to be [taken](ReplySlots::take_letter).
-    Letter,
+    /// The answer is a message reply, to be [taken](ReplySlots::take_message_reply).
+    MessageReply,
 }
 
 impl ReplySlots {
-    pub(crate) fn new(home: Home, local: usize, worker: WorkerId, letters: Arc<Letters>) -> Self {
-        let books = letters.books();
+    pub(crate) fn new(home: Home, local: usize, worker: WorkerId, message_replies: Arc<MessageReplies>) -> Self {
+        let books = message_replies.books();
         let count = books.len();
         Self {
             worker,
             books,
-            letters,
+            message_replies,
             rooms: vec![ReplyRoom::default(); count],
             free: (0..count as u16).rev().collect(),
             given_up: Vec::new(),
@@ -86,7 +87,7 @@ impl ReplySlots {
         if self.free.is_empty() {
             self.collect();
         }
-        let Some(index) = self.free.pop() else { return self.reserve_letter(on) };
+        let Some(index) = self.free.pop() else { return self.reserve_message_reply(on) };
         let slot = index as usize;
         let has_space = REPLY_INLINE_BYTES < bytes && bytes <= ROOM_BYTES_MAX;
         let room = if has_space { self.take_space(bytes) } else { ReplyRoom::default() };
@@ -100,9 +101,9 @@ impl ReplySlots {
     }
 
     #[cold]
-    fn reserve_letter(&mut self, on: WorkerId) -> (SlotHandle, ReplyAddress) {
+    fn reserve_message_reply(&mut self, on: WorkerId) -> (SlotHandle, ReplyAddress) {
         self.without_slot += 1;
-        let handle = self.letters.expect(on);
+        let handle = self.message_replies.expect(on);
         (handle, ReplyAddress { name: self.name(handle), room: ReplyRoom::default() })
     }
 
@@ -135,15 +136,15 @@ impl ReplySlots {
     }
 
     /// The message replies to the owner of these slots.
-    pub(crate) fn letters(&self) -> &Letters {
-        &self.letters
+    pub(crate) fn message_replies(&self) -> &MessageReplies {
+        &self.message_replies
     }
 
     /// Returns whether the answer to a call has arrived.
     #[inline]
     pub(crate) fn has_answer(&self, handle: SlotHandle) -> bool {
         if !self.has_slot(handle) {
-            return self.letters.awaited(handle).is_none();
+            return self.message_replies.awaited(handle).is_none();
         }
         // Relaxed: `outcome` loads the state again before anything of the answer is read.
         let state = SlotState::from_word(self.state_word(handle.index as usize).load(Ordering::Relaxed));
@@ -155,9 +156,9 @@ impl ReplySlots {
         let slot = handle.index as usize;
         if !self.has_slot(handle) {
             return self
-                .letters
+                .message_replies
                 .awaited(handle)
-                .map_or(ReplyOutcome::Letter, |(on, holder)| ReplyOutcome::Waits(on, holder));
+                .map_or(ReplyOutcome::MessageReply, |(on, holder)| ReplyOutcome::Waits(on, holder));
         }
         let (_, on) = read_book(&self.books[slot]);
         // SYNC: pairs with the release store in `reply::finish`.
@@ -166,7 +167,7 @@ impl ReplySlots {
             return ReplyOutcome::Waits(on, Holder::of_code(bytes));
         }
         let found = match state {
-            Some(SlotState { status: Status::Letter, .. }) => return ReplyOutcome::Letter,
+            Some(SlotState { status: Status::MessageReply, .. }) => return ReplyOutcome::MessageReply,
             Some(SlotState { generation, bytes, status }) if generation == handle.generation => {
                 let place = self.home.reply_place(self.local, slot, self.rooms[slot], bytes as usize);
                 place.map(|place| ReplyOutcome::InSlot(on, status, place, bytes as usize))
@@ -180,10 +181,10 @@ impl ReplySlots {
     /// Takes the message reply with the outcome of a call, and releases the slot. Returns the
     /// worker that was called, the status and the result. A message reply that does not exist
     /// counts as no answer.
-    pub(crate) fn take_letter(&mut self, handle: SlotHandle) -> (WorkerId, Status, Vec<u8>) {
-        let letter = self.letters.take(handle);
+    pub(crate) fn take_message_reply(&mut self, handle: SlotHandle) -> (WorkerId, Status, Vec<u8>) {
+        let reply = self.message_replies.take(handle);
         self.release(handle);
-        letter.unwrap_or_else(|| {
+        reply.unwrap_or_else(|| {
             let on = self.books.get(handle.index as usize).map_or(self.worker, |book| read_book(book).1);
             (on, Status::Dropped, Vec::new())
         })
@@ -205,7 +206,7 @@ impl ReplySlots {
     /// complete.
     pub(crate) fn give_up(&mut self, handle: SlotHandle) {
         if !self.has_slot(handle) {
-            self.take_letter(handle);
+            self.take_message_reply(handle);
         } else if !self.take_back(handle.index as u16) {
             self.given_up.push(handle.index as u16);
         }
@@ -230,10 +231,11 @@ impl ReplySlots {
         let found =
             state.fetch_update(Ordering::Acquire, Ordering::Acquire, |word| waiting(word, generation).map(|_| free));
         let found = found.err().and_then(SlotState::from_word).filter(|found| found.generation == generation);
-        if let Some(SlotState { status: status @ (Status::Claimed | Status::Letter), .. }) = found {
+        if let Some(SlotState { status: status @ (Status::Claimed | Status::MessageReply), .. }) = found {
             // Pieces of a message reply come through a thread of this process, which finds the
             // message reply gone.
-            if self.letters.take(SlotHandle { index: index.into(), generation }).is_none() && status == Status::Claimed
+            if self.message_replies.take(SlotHandle { index: index.into(), generation }).is_none()
+                && status == Status::Claimed
             {
                 return false;
             }

@@ -24,7 +24,7 @@ use farside_sys::process::{monotonic_time, ticks};
 
 use self::events::Events;
 pub use self::events::{Event, EventKind, Taken};
-use crate::runtime::deadline::DeadlineHold;
+use crate::runtime::deadline::DeadlinePause;
 use crate::runtime::home::Shape;
 use crate::runtime::process::Process;
 use crate::runtime::worker::{Counters, Worker};
@@ -463,9 +463,9 @@ impl Activity {
         self.activities.threads.iter().enumerate().filter_map(of_thread).collect()
     }
 
-    /// Keeps the deadlines of the process from passing, as [`Worker::hold_deadlines`] does. Returns
-    /// `None` if the process has left its job.
-    pub fn hold_deadlines(&self) -> Option<DeadlineHold> {
+    /// Keeps the deadlines of the process from passing, as [`Worker::pause_deadlines`] does.
+    /// Returns `None` if the process has left its job.
+    pub fn pause_deadlines(&self) -> Option<DeadlinePause> {
         Some(self.process.upgrade()?.waits.holds.begin())
     }
 }

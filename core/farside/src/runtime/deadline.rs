@@ -1,4 +1,4 @@
-//! [`Deadline`]: the end of a wait, which a [`DeadlineHold`] postpones.
+//! [`Deadline`]: the end of a wait, which a [`DeadlinePause`] postpones.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use crate::runtime::worker::Worker;
 const AHEAD: Duration = Duration::from_millis(1);
 
 /// The holds of a process on its deadlines.
-pub(crate) struct Holds {
+pub(crate) struct DeadlinePauses {
     clock: Clock,
     /// True if there has ever been a hold. Written by the first one; read by waits when they begin
     /// and where they compare the time.
@@ -33,18 +33,18 @@ struct Held {
     total: Duration,
 }
 
-impl Holds {
+impl DeadlinePauses {
     pub(crate) fn new(clock: Clock) -> Self {
         Self { clock, was_used: AtomicBool::new(false), held: Mutex::default() }
     }
 
-    pub(crate) fn begin(self: &Arc<Self>) -> DeadlineHold {
+    pub(crate) fn begin(self: &Arc<Self>) -> DeadlinePause {
         let mut held = lock(&self.held);
         held.count += 1;
         held.since.get_or_insert_with(|| self.clock.now());
         drop(held);
         self.was_used.store(true, Ordering::Relaxed);
-        DeadlineHold(self.clone())
+        DeadlinePause(self.clone())
     }
 
     /// Returns for how long deadlines have been held so far, and whether they are now.
@@ -61,19 +61,19 @@ impl Holds {
     }
 }
 
-impl fmt::Debug for Holds {
+impl fmt::Debug for DeadlinePauses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Holds").field("held", &self.held).finish_non_exhaustive()
+        f.debug_struct("DeadlinePauses").field("held", &self.held).finish_non_exhaustive()
     }
 }
 
 /// Keeps the deadlines of a process from passing, until it is dropped:
-/// [`Worker::hold_deadlines`].
+/// [`Worker::pause_deadlines`].
 #[derive(Debug)]
 #[must_use = "dropping it ends the hold"]
-pub struct DeadlineHold(Arc<Holds>);
+pub struct DeadlinePause(Arc<DeadlinePauses>);
 
-impl Drop for DeadlineHold {
+impl Drop for DeadlinePause {
     fn drop(&mut self) {
         let mut held = lock(&self.0.held);
         held.count -= 1;
@@ -85,7 +85,7 @@ impl Drop for DeadlineHold {
     }
 }
 
-/// The end of a wait: [`Worker::deadline_after`]. The time of [holds](Worker::hold_deadlines) does
+/// The end of a wait: [`Worker::deadline_after`]. The time of [holds](Worker::pause_deadlines) does
 /// not count.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
@@ -127,8 +127,8 @@ impl Deadline {
 }
 
 impl Caller {
-    /// Keeps the deadlines of this process from passing: [`Worker::hold_deadlines`].
-    pub fn hold_deadlines(&self) -> DeadlineHold {
+    /// Keeps the deadlines of this process from passing: [`Worker::pause_deadlines`].
+    pub fn pause_deadlines(&self) -> DeadlinePause {
         self.process_handle().waits.holds.begin()
     }
 }
@@ -149,7 +149,7 @@ impl Worker {
     ///
     /// ```no_run
     /// # fn example(me: &farside::Worker) -> farside::Result<()> {
-    /// let hold = me.hold_deadlines();
+    /// let hold = me.pause_deadlines();
     /// std::io::stdin().read_line(&mut String::new()).unwrap();
     /// drop(hold);
     /// # Ok(())
@@ -158,11 +158,11 @@ impl Worker {
     ///
     /// *Cost*: a lock. Waits of a process in which there has never been a hold pay one load where
     /// they look at the clock; later a lock.
-    pub fn hold_deadlines(&self) -> DeadlineHold {
+    pub fn pause_deadlines(&self) -> DeadlinePause {
         self.process_handle().waits.holds.begin()
     }
 
-    /// Returns a deadline for a wait of several steps. The time of [holds](Self::hold_deadlines)
+    /// Returns a deadline for a wait of several steps. The time of [holds](Self::pause_deadlines)
     /// does not count.
     pub fn deadline_after(&self, time: Duration) -> Deadline {
         self.process_handle().deadline_after(time)

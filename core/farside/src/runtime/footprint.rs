@@ -7,7 +7,7 @@ use crate::runtime::home::{
     CALLER_SLOT_COUNT, CALLER_SPACE_BYTES, HomeLayout, LATCH_COUNT, REPLY_SLOT_BYTES, REPLY_SLOT_COUNT,
     REPLY_SPACE_BYTES, SEGMENT_BYTES, SEGMENT_COUNT, Shape,
 };
-use farside_launch::ring_options::{FIRST_CHUNK_BYTES, FIRST_CHUNK_COUNT, FIRST_LANE_CHUNK_BYTES};
+use farside_launch::ring_options::{FIRST_CHUNK_BYTES, FIRST_CHUNK_COUNT, FIRST_SHARED_CHUNK_BYTES};
 use farside_launch::settings::STARTER_BYTES;
 
 /// The shared memory that a job takes.
@@ -49,8 +49,8 @@ pub fn footprint(processes: u32, threads: u32) -> Footprint {
     let idle_pair_terms = vec![
         ("ring chunks", (FIRST_CHUNK_COUNT * FIRST_CHUNK_BYTES) as u64),
         ("ring control", control as u64),
-        ("lane chunks", (FIRST_CHUNK_COUNT * FIRST_LANE_CHUNK_BYTES) as u64),
-        ("lane control", control as u64),
+        ("shared ring chunks", (FIRST_CHUNK_COUNT * FIRST_SHARED_CHUNK_BYTES) as u64),
+        ("shared ring control", control as u64),
     ];
     Footprint {
         starter_bytes: starter.next_multiple_of(page) as u64,

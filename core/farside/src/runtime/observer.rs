@@ -7,7 +7,7 @@
 //! An access belongs to an *epoch* of its thread. Before a thread tells another one anything, it
 //! ends its epoch. A call carries what its sender knows ([`Known`]). All other ways of telling
 //! carry nothing, so they end the accesses for every worker. An operation that runs concurrently
-//! with its worker keeps its accesses open as a [`Hold`].
+//! with its worker keeps its accesses open as a [`OpenOperation`].
 
 use std::cell::RefCell;
 use std::fmt;
@@ -59,13 +59,13 @@ pub(crate) trait Observer: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// A conflict with an open access; the operation must not be started then.
-    fn begin(&self, me: Accessor<'_>, parts: &[Part], after: &[u64]) -> Result<Hold>;
+    fn begin(&self, me: Accessor<'_>, parts: &[Part], after: &[u64]) -> Result<OpenOperation>;
 
     /// Reports that the operation has completed, and that only its own worker can know it.
-    fn complete(&self, process: &Process, hold: Hold);
+    fn complete(&self, process: &Process, hold: OpenOperation);
 
     /// Reports that the operation was not made, or that others may know that it has completed.
-    fn end(&self, process: &Process, hold: Hold);
+    fn end(&self, process: &Process, hold: OpenOperation);
 
     /// Returns a note for [`released`](Self::released) at the owner: the worker that releases the
     /// memory, and its place in the program.
@@ -207,7 +207,7 @@ pub(crate) struct Part {
 /// An operation whose accesses an observer keeps open. The holder reports the end of the operation,
 /// by [`complete`](Self::complete) or [`end`](Self::end), before it tells another thread.
 #[derive(Debug)]
-pub(crate) struct Hold {
+pub(crate) struct OpenOperation {
     /// The worker that started the operation, and its thread in this process.
     pub(crate) worker: u32,
     pub(crate) local: usize,
@@ -217,7 +217,7 @@ pub(crate) struct Hold {
     pub(crate) owners: Vec<ProcessId>,
 }
 
-impl Hold {
+impl OpenOperation {
     /// Reports that the operation has completed, and that only its own worker can know that.
     pub(crate) fn complete(self, process: &Process) {
         if let Some(observer) = process.accesses.observer() {
@@ -234,11 +234,11 @@ impl Hold {
 }
 
 /// Keeps the accesses to a lent buffer open until it is dropped. The reader of the buffer knows
-/// of the end before the lender does, so dropping it [ends](Hold::end) the accesses.
+/// of the end before the lender does, so dropping it [ends](OpenOperation::end) the accesses.
 #[derive(Debug)]
 pub(crate) struct InUse {
     process: Arc<Process>,
-    hold: Option<Hold>,
+    hold: Option<OpenOperation>,
 }
 
 impl Drop for InUse {
@@ -438,7 +438,7 @@ impl Worker {
     ///
     /// # Errors
     /// A conflict with an open access; the operation must not be started then.
-    pub(crate) fn open_until_over(&self, parts: &[Part], after: &[u64]) -> Result<Option<Hold>> {
+    pub(crate) fn open_until_over(&self, parts: &[Part], after: &[u64]) -> Result<Option<OpenOperation>> {
         if !self.recorder().is_noticing() {
             return Ok(None);
         }
@@ -492,14 +492,14 @@ mod tests {
             Ok(())
         }
 
-        fn begin(&self, me: Accessor<'_>, _: &[Part], _: &[u64]) -> Result<Hold> {
+        fn begin(&self, me: Accessor<'_>, _: &[Part], _: &[u64]) -> Result<OpenOperation> {
             let (worker, local) = (me.id().number(), me.thread_index());
-            Ok(Hold { worker, local, operation: 0, owners: Vec::new() })
+            Ok(OpenOperation { worker, local, operation: 0, owners: Vec::new() })
         }
 
-        fn complete(&self, _: &Process, _: Hold) {}
+        fn complete(&self, _: &Process, _: OpenOperation) {}
 
-        fn end(&self, _: &Process, _: Hold) {}
+        fn end(&self, _: &Process, _: OpenOperation) {}
 
         fn release_note(&self, _: Accessor<'_>, _: Extent, _: Touch) -> Vec<u8> {
             Vec::new()

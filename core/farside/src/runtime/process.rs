@@ -311,7 +311,7 @@ impl Process {
     /// Notes that a thread has nothing left to do. Tells the coordinator once this holds for all
     /// threads.
     pub(crate) fn report_quiet(&self, local: usize, round: u32, sent: u64, executed: u64) {
-        if self.orders.report_quiet((local, round), (sent, executed), || self.calls.lanes.calls()) {
+        if self.orders.report_quiet((local, round), (sent, executed), || self.calls.shared_rings.calls()) {
             self.kill_point(KillPoint::RoundReported);
         }
     }

@@ -78,7 +78,7 @@ pub struct Worker {
     /// Continuations of calls that have slots.
     continuations: RefCell<Vec<Continuation>>,
     /// Continuations of calls without slots.
-    after_letters: RefCell<HashMap<SlotHandle, Next>>,
+    after_message_replies: RefCell<HashMap<SlotHandle, Next>>,
     /// The number of lost processes when the worker last looked for message replies that never
     /// come.
     losses_seen: Cell<usize>,
@@ -163,9 +163,14 @@ impl Worker {
             role: Role::of(local, process.settings()),
             outboxes: (0..shape.callable()).map(|_| OnceCell::new()).collect(),
             inbox: RefCell::new(Inbox::new(home.clone(), local, shape.sources())),
-            replies: RefCell::new(ReplySlots::new(home.clone(), local, id, process.calls.letters[local].clone())),
+            replies: RefCell::new(ReplySlots::new(
+                home.clone(),
+                local,
+                id,
+                process.calls.message_replies[local].clone(),
+            )),
             continuations: RefCell::default(),
-            after_letters: RefCell::default(),
+            after_message_replies: RefCell::default(),
             losses_seen: Cell::new(0),
             recipients: Recipients::new(),
             fetches: Fetches::default(),
@@ -701,24 +706,24 @@ impl Worker {
         if self.replies.borrow().has_slot(continuation.slot) {
             self.continuations.borrow_mut().push(continuation);
         } else {
-            self.go_on_after_letter(continuation.slot, Next::Run(continuation.run));
+            self.go_on_after_message_reply(continuation.slot, Next::Run(continuation.run));
         }
     }
 
     /// Returns the number of calls after which this worker will go on by itself.
     pub(crate) fn continuation_count(&self) -> usize {
         let is_own = |next: &&Next| matches!(next, Next::Run(_));
-        self.continuations.borrow().len() + self.after_letters.borrow().values().filter(is_own).count()
+        self.continuations.borrow().len() + self.after_message_replies.borrow().values().filter(is_own).count()
     }
 
-    fn go_on_after_letter(&self, letter: SlotHandle, next: Next) {
-        self.replies.borrow().letters().watch(letter);
-        self.after_letters.borrow_mut().insert(letter, next);
+    fn go_on_after_message_reply(&self, reply: SlotHandle, next: Next) {
+        self.replies.borrow().message_replies().watch(reply);
+        self.after_message_replies.borrow_mut().insert(reply, next);
     }
 
     pub(crate) fn add_waker(&self, slot: SlotHandle, waker: &Waker) {
         if !self.replies.borrow().has_slot(slot) {
-            return self.go_on_after_letter(slot, Next::Wake(waker.clone()));
+            return self.go_on_after_message_reply(slot, Next::Wake(waker.clone()));
         }
         let mut wakers = self.wakers.borrow_mut();
         wakers.retain(|(other, _)| *other != slot);

@@ -1,5 +1,5 @@
 //! Calls with registered memory: buffers that the sender writes or the receiver reads, results and
-//! signals. Each runs over shared memory, libfabric and the simulator, by ring and by lane.
+//! signals. Each runs over shared memory, libfabric and the simulator, by ring and by shared ring.
 
 use farside::memory::MemoryError;
 use std::cell::{Cell, RefCell};
@@ -76,7 +76,7 @@ fn arrive_written(there: &Worker, ((log, salt), written): ((Log, usize), farside
     arrive(there, (log, salt), &bytes);
 }
 
-/// Returns the ways to a worker: by ring and by lane.
+/// Returns the ways to a worker: by ring and by shared ring.
 fn ways(me: &Worker, to: WorkerId) -> [To<'_>; 2] {
     [me.to(to), me.to(to).send_based()]
 }
@@ -86,10 +86,10 @@ fn buffers_of_all_forms(me: &Worker) -> Result<()> {
     let log: Log = PerWorker::new(me, RefCell::default())?;
     let to = me.neighbor(1);
     let there = me.process_of(to);
-    for lane in [0, 1] {
+    for shared in [0, 1] {
         let mut salt = 0;
         for bytes in SIZES {
-            let way = || ways(me, to)[lane];
+            let way = || ways(me, to)[shared];
             let next = |salt: &mut usize| {
                 *salt += 1;
                 (pattern(bytes, *salt), (log, *salt))

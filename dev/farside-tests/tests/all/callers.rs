@@ -79,7 +79,7 @@ fn also_in_a_simulation() {
     simulate(2, 2, 31, every_way).unwrap();
 }
 
-/// Sends more than a lane holds at first, so that callers wait for room.
+/// Sends more than a shared ring holds at first, so that callers wait for room.
 fn stream(me: &Worker) -> Result<()> {
     const CALLS: u64 = 3000;
     let sums = Dist::new(me, || AtomicU64::new(0))?;

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use farside::{DeadlineHold, Dist, Error, PerWorker, Result, Simulation, Worker, WorkerId};
+use farside::{DeadlinePause, Dist, Error, PerWorker, Result, Simulation, Worker, WorkerId};
 use farside_testbed::scaled;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -16,10 +16,10 @@ const OTHER: WorkerId = WorkerId::new(1);
 fn late_barrier(has_hold: bool, more: Duration, seed: u64) -> Result<()> {
     let outcome = Mutex::new(None);
     let simulated = Simulation::new(2, 1, seed).deadline(SECOND).run(|me| {
-        let hold = PerWorker::new(me, RefCell::new(None::<DeadlineHold>))?;
+        let hold = PerWorker::new(me, RefCell::new(None::<DeadlinePause>))?;
         me.barrier()?;
         if has_hold {
-            hold.here(me).replace(Some(me.hold_deadlines()));
+            hold.here(me).replace(Some(me.pause_deadlines()));
         }
         if me.is_first() {
             *outcome.lock().unwrap() = Some(me.barrier());
@@ -63,7 +63,7 @@ fn waits_for_results_are_held() {
                 me.charge(10 * SECOND);
                 return me.barrier();
             }
-            let hold = me.hold_deadlines();
+            let hold = me.pause_deadlines();
             assert_eq!(me.call_return(OTHER, 20_u64, |_, x| x + 1)?.wait_for(SECOND)?, 21);
             drop(hold);
             let late = me.wait_together(SECOND, || false);
@@ -94,8 +94,8 @@ mod timing {
         let late = me.wait_together(short, || false);
         assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
         me.call(OTHER, times, |there, times| times.here(there).set(1))?;
-        let hold = me.hold_deadlines();
-        let second = me.hold_deadlines();
+        let hold = me.pause_deadlines();
+        let second = me.pause_deadlines();
         drop(second);
         let ask = |there: &Worker, is_done: Dist<AtomicBool>| is_done.here(there).load(Ordering::Acquire);
         let caller = me.caller();

@@ -203,7 +203,7 @@ fn quiescence_includes_what_functions_do_later() {
         }
         let sums = Dist::new(me, || AtomicU64::new(0))?;
         let pool = me.pool_of(me.process()).expect("the job has pools");
-        // Into a slot, and as a letter.
+        // Into a slot, and as a message reply.
         let (short, long) = (10, 100_000);
         for round in 1..=2 {
             me.call(pool, (sums, short), go_on_after_answer)?;

@@ -115,7 +115,7 @@ fn a_chain_through_answers(me: &Worker) -> Result<()> {
 }
 
 /// A handler makes more calls than the queue of its worker holds, in its worker's ring or in a
-/// lane.
+/// shared.
 fn handlers_find_room(me: &Worker) -> Result<()> {
     const CALLS: u64 = 20_000;
     type Flood = (Count, Count, bool, bool);

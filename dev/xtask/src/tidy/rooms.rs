@@ -12,7 +12,7 @@ const ROOMS: &str = "
     farside-sys: fence file futex image library limits net poller prefetch origin process_memory racy \
         topology < pmix process < shm
     farside-macros: options < element wire < service test_attribute
-    farside-wire: error < portable reader schema < encode < beside boxed compound plain < check < wire
+    farside-wire: error < portable reader schema < encode < attachment boxed compound plain < check < wire
     farside-fabric: sync < ids < clock < threads wait < ring < bell < operation < region < transport < queue < memory \
         < emulated < shm < ofi < sim < route
     farside-transmit: looks posted sync < open signals < queue < transmitter < circular < linear

@@ -203,8 +203,8 @@ fn a_transfer_is_cancelled() {
         let number = client.expose(Arc::new(Area::owned(vec![0; BYTES], true))).0;
         // No other thread receives for the client meanwhile.
         let _lead = loop {
-            if let Some(lead) = client.try_lead() {
-                break lead;
+            if let Some(drive) = client.try_drive() {
+                break drive;
             }
             thread::yield_now();
         };

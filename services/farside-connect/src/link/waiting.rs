@@ -1,9 +1,9 @@
 //! How threads wait for something that a frame brings.
 //!
-//! On a client, the first thread that waits *leads*: it receives the frames of all threads. The
-//! others follow: they sleep until their own answer has come or the leader has left, and then one
-//! of them leads. So a single caller receives its answer without a switch between threads. On a
-//! server, and on a client on tokio, a loop leads.
+//! On a client, the first thread that waits *drives*: it receives the frames of all threads. The
+//! others wait: they sleep until their own answer has come or the driver has left, and then one
+//! of them drives. So a single caller receives its answer without a switch between threads. On a
+//! server, and on a client on tokio, a loop drives.
 
 use std::cell::Cell;
 use std::os::fd::AsFd;
@@ -17,13 +17,13 @@ use crate::path::LinkEnd;
 use crate::patience::{self, Patience, WaitEnd};
 
 thread_local! {
-    /// True if this thread leads no link of a server in turns: its turns may lead at any time.
-    static FOLLOWS_TURNS: Cell<bool> = const { Cell::new(false) };
+    /// True if this thread drives no link of a server in turns: its turns may drive at any time.
+    static LEAVES_TURNS_TO_DRIVE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Has this thread leave it to a server's turns to receive for it.
-pub(crate) fn follow_turns() {
-    FOLLOWS_TURNS.set(true);
+pub(crate) fn leave_turns_to_drive() {
+    LEAVES_TURNS_TO_DRIVE.set(true);
 }
 
 /// The time between two looks at a link for which nothing else receives.
@@ -54,15 +54,15 @@ impl Link {
             if patience.is_cancelled() {
                 return Err(WaitEnd::Cancelled);
             }
-            let lead = if self.may_lead() { self.try_lead() } else { None };
-            if let Some(mut scratch) = lead {
-                let found = self.lead(patience, &mut scratch, &mut look);
+            let drive = if self.may_drive() { self.try_drive() } else { None };
+            if let Some(mut scratch) = drive {
+                let found = self.drive(patience, &mut scratch, &mut look);
                 drop(scratch);
                 self.wake_waiting();
                 if let Some(found) = found {
                     return Ok(found);
                 }
-            } else if let Some(found) = self.follow(patience, &mut look) {
+            } else if let Some(found) = self.wait_for_driver(patience, &mut look) {
                 return Ok(found);
             }
             if Instant::now() >= patience.deadline && self.end().is_none() {
@@ -88,19 +88,19 @@ impl Link {
         }
     }
 
-    fn may_lead(&self) -> bool {
-        let follows = self.limits.has_loop || self.limits.serves && FOLLOWS_TURNS.get();
-        !follows && self.path.may_receive()
+    fn may_drive(&self) -> bool {
+        let is_elsewhere = self.limits.has_loop || self.limits.serves && LEAVES_TURNS_TO_DRIVE.get();
+        !is_elsewhere && self.path.may_receive()
     }
 
     /// Returns whether this thread is in a handler of a server in turns, and so must receive by
     /// itself what it waits for.
-    pub(crate) fn is_led_here(&self) -> bool {
+    pub(crate) fn is_driven_here(&self) -> bool {
         self.limits.serves && !self.limits.has_loop && patience::is_handling()
     }
 
     /// Receives until `look` returns something, the deadline passes, or the link ends.
-    fn lead<T>(
+    fn drive<T>(
         self: &Arc<Self>,
         patience: &Patience,
         scratch: &mut Vec<u8>,
@@ -141,12 +141,12 @@ impl Link {
     }
 
     /// How often a thread began to receive.
-    pub fn led(&self) -> u64 {
+    pub fn driven(&self) -> u64 {
         self.receiving.begun()
     }
 
     /// The right to receive, unless another thread has it.
-    pub fn try_lead(&self) -> Option<MutexGuard<'_, Vec<u8>>> {
+    pub fn try_drive(&self) -> Option<MutexGuard<'_, Vec<u8>>> {
         self.receiving.try_take()
     }
 
@@ -166,7 +166,7 @@ impl Link {
     /// Receives what has arrived, unless another thread receives. Returns whether the link goes on.
     pub fn look(self: &Arc<Self>) -> bool {
         if !self.is_forked()
-            && let Some(mut scratch) = self.try_lead()
+            && let Some(mut scratch) = self.try_drive()
         {
             self.path.look();
             // A failure is noted in the link.
@@ -200,12 +200,12 @@ impl Link {
         }
     }
 
-    /// Sleeps until `look` returns something or the leader has left.
-    fn follow<T>(&self, patience: &Patience, look: &mut impl FnMut() -> Option<T>) -> Option<T> {
+    /// Sleeps until `look` returns something or the driver has left.
+    fn wait_for_driver<T>(&self, patience: &Patience, look: &mut impl FnMut() -> Option<T>) -> Option<T> {
         self.receiving.wait(|| {
             let found = look();
-            let may_lead = self.may_lead() && self.try_lead().is_some();
-            let sleeps = found.is_none() && !may_lead && self.end().is_none() && !patience.is_cancelled();
+            let may_drive = self.may_drive() && self.try_drive().is_some();
+            let sleeps = found.is_none() && !may_drive && self.end().is_none() && !patience.is_cancelled();
             let left = patience.deadline.saturating_duration_since(Instant::now());
             // Cancelling wakes the threads that wait, too.
             (found, sleeps.then(|| left.min(Duration::from_secs(1 << 30))))
@@ -218,7 +218,7 @@ impl Link {
     }
 
     /// Wakes the thread that receives, so that it looks whether it can send, and at its flags.
-    pub fn poke_leader(&self) {
+    pub fn wake_driver(&self) {
         if let Some(poke) = &self.receiving.poke {
             poke.wake();
         }

@@ -179,14 +179,14 @@ impl Network {
     }
 
     /// Returns whether the calling thread lets time pass.
-    fn is_led_here(&self) -> bool {
+    fn is_driven_here(&self) -> bool {
         std::thread::current().id() == self.thread
     }
 
     /// Lets time pass until something arrives, and has it worked on. Returns false if nothing is
     /// under way, or if the calling thread is not the one of the simulation.
     pub fn pass_time(&self) -> bool {
-        if !self.is_led_here() {
+        if !self.is_driven_here() {
             return false;
         }
         let arrived = lock(&self.state).arrive();
@@ -403,7 +403,7 @@ impl Path for SimulatedPath {
     }
 
     fn may_receive(&self) -> bool {
-        self.network.is_led_here()
+        self.network.is_driven_here()
     }
 
     fn descriptors(&self) -> (BorrowedFd<'_>, Option<BorrowedFd<'_>>) {

@@ -9,10 +9,10 @@ use super::activity::Lookout;
 use super::areas::Areas;
 use super::error::ExposeError;
 use super::handlers::{Handlers, Neighborhood};
-use super::holds::Holds;
 use super::network::{Network, Place};
 use super::questions::Questions;
 use super::setting::{Setting, builder, listen, setting};
+use super::stays::Stays;
 use crate::names::JobId;
 use crate::network::{TOKEN_FILE, TokenError};
 use crate::protocol::{DoorServer, Listen, NetworkDoor};
@@ -25,7 +25,7 @@ use crate::sync::lock;
 pub(super) struct Doorway {
     opened: Mutex<Option<Opened>>,
     areas: Arc<Areas>,
-    holds: Arc<Holds>,
+    stays: Arc<Stays>,
 }
 
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl Doorway {
         self.open_as(place, || {
             let caller = caller();
             let (lookout, questions) = (Lookout::Own(caller.activity()), caller.process_state());
-            self.holds.set_caller(caller);
+            self.stays.set_caller(caller);
             (lookout, questions)
         })
     }
@@ -68,10 +68,10 @@ impl Doorway {
         if opened.is_some() || matches!(setting, Setting::Off) {
             return Ok(());
         }
-        let (areas, holds) = (self.areas.clone(), self.holds.clone());
+        let (areas, stays) = (self.areas.clone(), self.stays.clone());
         let (network, handlers) = Network::new(place, ask, |about, network| {
             let (lookout, questions) = workers();
-            Handlers::new(about, areas, holds, questions, lookout, Some(network))
+            Handlers::new(about, areas, stays, questions, lookout, Some(network))
         })?;
         if let (0, Setting::Network(address)) = (place.process, setting) {
             let path = std::env::var_os(TOKEN_FILE).filter(|path| !path.is_empty()).ok_or(TokenError::None)?;
@@ -91,8 +91,8 @@ impl Doorway {
         &self.areas
     }
 
-    pub(super) fn holds(&self) -> &Arc<Holds> {
-        &self.holds
+    pub(super) fn stays(&self) -> &Arc<Stays> {
+        &self.stays
     }
 }
 
@@ -118,7 +118,7 @@ struct Ask {
 /// The answer of a process.
 #[derive(Wire)]
 #[wire(crate = "farside_rpc")]
-struct Told {
+struct Report {
     process: u32,
     answer: Result<Option<NetworkDoor>, String>,
 }
@@ -135,16 +135,16 @@ impl Background for Ask {
         let Ok(Self { back_to, network: listen }) = decode(bytes) else { return };
         let opened = here.process_state::<Doorway>().open_when_asked(here);
         let answer = opened.and_then(|network| listen.map(|listen| network.open(listen)).transpose());
-        let told = Told { process: here.process().number(), answer: answer.map_err(|error| error.to_string()) };
+        let report = Report { process: here.process().number(), answer: answer.map_err(|error| error.to_string()) };
         // An error is the end of the job.
-        let _ = here.run_in_background::<Told>(ProcessId::new(back_to), &wire::encode(&told, Vec::new()));
+        let _ = here.run_in_background::<Report>(ProcessId::new(back_to), &wire::encode(&report, Vec::new()));
     }
 }
 
-impl Background for Told {
+impl Background for Report {
     fn run(here: &Caller, bytes: &[u8]) {
-        if let (Ok(told), Some(network)) = (decode::<Told>(bytes), here.process_state::<Doorway>().network()) {
-            network.note(told.process, told.answer);
+        if let (Ok(report), Some(network)) = (decode::<Report>(bytes), here.process_state::<Doorway>().network()) {
+            network.note(report.process, report.answer);
         }
     }
 }

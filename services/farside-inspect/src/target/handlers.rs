@@ -14,15 +14,15 @@ use super::activity::Lookout;
 use super::areas::{Area, Areas, Source};
 use super::conductor::Conductor;
 use super::error::ExposeError;
-use super::holds::Holds;
 use super::lease::{Lease, ReaderId, Readers};
 use super::locked::{LEASE_MAX, LockedMemory};
 use super::questions::{self, Questions};
 use super::shared::Edit;
+use super::stays::Stays;
 use crate::network::WRITE;
 use crate::points::Points;
 use crate::protocol::{
-    About, Answer, CHANGE_BYTES_MAX, Door, Got, HeldKind, HeldThing, Listen, Neighbors, NetworkDoor, Order, Part,
+    About, Answer, CHANGE_BYTES_MAX, Door, Got, HeldItem, HeldKind, Listen, Neighbors, NetworkDoor, Order, Part,
     Places, Question, Refused, Role, Stayed, Wanted,
 };
 use crate::spans::{Block, Span, elements};
@@ -53,7 +53,7 @@ pub(super) trait Neighborhood: fmt::Debug + Send + Sync {
 pub(super) struct Handlers {
     about: About,
     areas: Arc<Areas>,
-    holds: Arc<Holds>,
+    stays: Arc<Stays>,
     questions: Arc<Questions>,
     lookout: Lookout,
     /// The number of the last hold or lock.
@@ -72,7 +72,7 @@ impl Handlers {
     pub(super) fn new(
         about: About,
         areas: Arc<Areas>,
-        holds: Arc<Holds>,
+        stays: Arc<Stays>,
         questions: Arc<Questions>,
         lookout: Lookout,
         network: Option<Weak<dyn Neighborhood>>,
@@ -80,7 +80,7 @@ impl Handlers {
         let conductor = Arc::new(Conductor::new(about.job.clone()));
         let (last, readers) = Default::default();
         let points = Points::of("target");
-        Self { about, areas, holds, questions, lookout, last, conductor, readers, network, is_network: false, points }
+        Self { about, areas, stays, questions, lookout, last, conductor, readers, network, is_network: false, points }
     }
 
     /// The same, behind the door on the network.
@@ -112,7 +112,7 @@ impl Handlers {
 
     /// Ends the holds and locks whose leases fit.
     fn release_if(&self, fits: impl Fn(&Lease) -> bool) {
-        self.holds.release_if(&fits);
+        self.stays.release_if(&fits);
         for area in self.areas.all() {
             if let Source::Memory(memory) = &area.source {
                 memory.release_if(&fits);
@@ -171,10 +171,10 @@ impl Handlers {
                 Ok(())
             }
             (Role::Action, _, None) => {
-                if self.holds.has_many_actions(worker) {
+                if self.stays.has_many_actions(worker) {
                     return Err(Refused::Busy);
                 }
-                let is_done = only_check || self.holds.order_action(worker, &name);
+                let is_done = only_check || self.stays.order_action(worker, &name);
                 if is_done { Ok(()) } else { self.act_now(worker, name) }
             }
             _ => Err(Refused::Role { name, wanted: value.map_or("an action", |_| "a parameter").into() }),
@@ -183,7 +183,7 @@ impl Handlers {
 
     /// Has a worker run an action that publishes no steps.
     fn act_now(&self, worker: u32, action: String) -> Result<(), Refused> {
-        let caller = self.holds.caller().ok_or(Refused::Over)?;
+        let caller = self.stays.caller().ok_or(Refused::Over)?;
         let sent = caller.call(WorkerId::new(worker), action, |me, action: String| questions::act(me, &action));
         sent.map_err(|refused| Refused::Failed { cause: refused.to_string() })
     }
@@ -198,12 +198,12 @@ impl Door for Handlers {
 
     fn open_others(&self, _: &Call) -> Result<Vec<u32>, Never> {
         let network = self.network();
-        Ok(network.map_or_else(Vec::new, |network| network.open_others(self.holds.caller().as_ref())))
+        Ok(network.map_or_else(Vec::new, |network| network.open_others(self.stays.caller().as_ref())))
     }
 
     fn neighbors(&self, cx: &Call) -> Result<Neighbors, Refused> {
         let network = self.network().ok_or(Refused::NoNetwork)?;
-        let all = network.ask_neighbors(&self.conductor, self.holds.caller().as_ref()).ok_or(Refused::NoNetwork)?;
+        let all = network.ask_neighbors(&self.conductor, self.stays.caller().as_ref()).ok_or(Refused::NoNetwork)?;
         // A client on the network has a token already.
         Ok(Neighbors { token: all.token.filter(|_| !self.is_network && cx.peer().has_right(WRITE)), ..all })
     }
@@ -226,7 +226,7 @@ impl Door for Handlers {
     }
 
     fn newest(&self, _: &Call) -> Result<Option<u64>, Never> {
-        Ok(self.holds.newest())
+        Ok(self.stays.newest())
     }
 
     fn look(&self, cx: &Call, question: Question) -> Result<Answer, Refused> {
@@ -281,7 +281,7 @@ impl Door for Handlers {
         let bytes = pulled.map_err(|error| Refused::Transfer { cause: error.to_string() })?;
         valid(&part, &bytes)?;
         self.points.pass();
-        let step = memory.write(lock, block(&part, &spans), &bytes, || self.holds.newest_of(worker)).await?;
+        let step = memory.write(lock, block(&part, &spans), &bytes, || self.stays.newest_of(worker)).await?;
         self.points.pass();
         Ok(step)
     }
@@ -311,7 +311,7 @@ impl Door for Handlers {
         self.readers.arrival(reader).await;
         let lease = self.readers.lease(self.next_number(), reader, None);
         self.points.pass();
-        let staying = self.holds.begin(after, hold, is_pause, lease)?;
+        let staying = self.stays.begin(after, hold, is_pause, lease)?;
         self.points.pass();
         let stayed = staying.await;
         self.points.pass();
@@ -319,7 +319,7 @@ impl Door for Handlers {
     }
 
     fn awaited(&self, cx: &Call, reader: u64) -> Result<Vec<(u32, u64)>, Never> {
-        Ok(self.holds.awaited(self.reader(cx, reader)))
+        Ok(self.stays.awaited(self.reader(cx, reader)))
     }
 
     async fn attend(&self, cx: &Call, reader: u64) -> Result<(), Never> {
@@ -328,12 +328,12 @@ impl Door for Handlers {
         match self.readers.attend(id, || self.release_if(|lease| lease.reader() == id)).await {}
     }
 
-    fn held(&self, _: &Call) -> Result<Vec<HeldThing>, Never> {
-        let mut all: Vec<HeldThing> = self.holds.held().into_iter().collect();
+    fn held(&self, _: &Call) -> Result<Vec<HeldItem>, Never> {
+        let mut all: Vec<HeldItem> = self.stays.held().into_iter().collect();
         for area in self.areas.all() {
             let Source::Memory(memory) = &area.source else { continue };
             let Part { name, worker, .. } = area.part();
-            let held = |number| HeldThing { number, kind: HeldKind::Memory { name, worker }, step: None };
+            let held = |number| HeldItem { number, kind: HeldKind::Memory { name, worker }, step: None };
             all.extend(memory.held().map(held));
         }
         Ok(all)
@@ -351,7 +351,7 @@ impl Door for Handlers {
 
     fn apply(&self, cx: &Call, hold: u64, orders: Vec<Order>, only_check: bool) -> Result<u64, Refused> {
         may_write(cx)?;
-        self.holds.check(hold)?;
+        self.stays.check(hold)?;
         self.points.pass();
         orders.iter().try_fold(0, |reached, order| Ok(reached + self.order(order, only_check)?))
     }
@@ -372,7 +372,7 @@ impl Door for Handlers {
         if self.areas.find(&name, worker)?.part().role != Role::Probe {
             return Err(Refused::Role { name, wanted: "a probe".into() });
         }
-        let caller = self.holds.caller().ok_or(Refused::Over)?;
+        let caller = self.stays.caller().ok_or(Refused::Over)?;
         self.questions.ask(caller, worker, name, question).await
     }
 }

@@ -7,9 +7,9 @@ use farside::{Error, Worker};
 use super::areas::{Listed, Source};
 use super::door::Doorway;
 use super::error::ExposeError;
-use super::holds::Publisher;
 use super::network::Place;
 use super::questions;
+use super::stays::Publisher;
 use crate::protocol::{Part, Role};
 
 /// A worker of a job, or a program without one.

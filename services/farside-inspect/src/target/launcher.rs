@@ -62,8 +62,8 @@ impl LauncherDoor {
             let (system_process, job, network, key) = (0, job.clone(), None, 0);
             let about = About { process, process_count, system_process, job, network, awaits_network, key };
             let lookout = Lookout::Launcher(monitor.clone(), ProcessId::new(process));
-            let (areas, holds, questions) = Default::default();
-            let handlers = Handlers::new(about, areas, holds, questions, lookout, None);
+            let (areas, stays, questions) = Default::default();
+            let handlers = Handlers::new(about, areas, stays, questions, lookout, None);
             builder.provider(number, DoorServer::new(handlers))
         });
         Ok(Self { job, _server: Some(builder.start()?) })

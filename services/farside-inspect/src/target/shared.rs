@@ -1,16 +1,16 @@
 //! [`Shared`]: what the program and the door share of one view.
 //!
-//! A reader leaves a *want*: a wish for a step. The program looks at one flag when it publishes.
-//! If it is set, and the lock is free, the program copies the step into a slot for those who want
-//! it. It never waits: not for the lock, and not for a [slot](Slots). A slot that is being read
-//! stays as it is, so a reader has one step or none.
+//! A reader leaves a *request*: a wish for a step. The program looks at one flag when it publishes.
+//! If it is set, and the lock is free, the program copies the step into a slot for those who
+//! request it. It never waits: not for the lock, and not for a [slot](Slots). A slot that is being
+//! read stays as it is, so a reader has one step or none.
 //!
 //! | the program finds | what happens |
 //! |---|---|
-//! | no want | nothing: one load |
-//! | the lock taken | nothing. A want for this step hears at the next one that it has passed |
-//! | all slots being read | the want is refused |
-//! | a want for this step | a copy; its reader is woken |
+//! | no request | nothing: one load |
+//! | the lock taken | nothing. A request for this step hears at the next one that it has passed |
+//! | all slots being read | the request is refused |
+//! | a request for this step | a copy; its reader is woken |
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,8 +21,8 @@ use std::time::Instant;
 use farside::Error;
 use farside_rpc::bulk::Withdrawal;
 
-use super::holds::{Holds, Publisher, Stepping};
 use super::slots::{Budget, Slot, Slots};
+use super::stays::{Publisher, Stays, Stepping};
 use crate::protocol::{Part, Refused, Wish};
 use crate::spans::{Span, runs};
 use crate::sync::lock;
@@ -38,13 +38,13 @@ pub(super) struct Shared {
     /// The step that was published last, plus 1; 0 before the first. Written by the program, read
     /// by the door. It publishes nothing else.
     next: AtomicU64,
-    /// True if there is a want. Set by the door, under the lock; cleared by the program, under the
-    /// lock; looked at by the program without it.
+    /// True if there is a request. Set by the door, under the lock; cleared by the program, under
+    /// the lock; looked at by the program without it.
     is_wanted: AtomicBool,
     copies: Mutex<Copies>,
     /// Changes of elements that the next publication makes.
     edits: Mutex<Vec<Edit>>,
-    holds: Arc<Holds>,
+    stays: Arc<Stays>,
 }
 
 /// A change of elements of the part.
@@ -58,7 +58,7 @@ pub(super) struct Edit {
 #[derive(Debug)]
 struct Copies {
     slots: Slots,
-    wants: Vec<Want>,
+    requests: Vec<CopyRequest>,
     last_ticket: u64,
     /// The program has dropped its view.
     is_closed: bool,
@@ -66,7 +66,7 @@ struct Copies {
 
 /// A reader that waits for a step.
 #[derive(Debug)]
-struct Want {
+struct CopyRequest {
     ticket: u64,
     /// The step: the first that has this number or a higher one.
     first: u64,
@@ -77,10 +77,10 @@ struct Want {
 }
 
 impl Shared {
-    pub(super) fn new(part: Part, holds: Arc<Holds>, budget: Arc<Budget>) -> Self {
+    pub(super) fn new(part: Part, stays: Arc<Stays>, budget: Arc<Budget>) -> Self {
         let (next, is_wanted) = (AtomicU64::new(0), AtomicBool::new(false));
-        let copies = Copies { slots: Slots::new(budget), wants: Vec::new(), last_ticket: 0, is_closed: false };
-        Self { part, next, is_wanted, copies: Mutex::new(copies), edits: Mutex::default(), holds }
+        let copies = Copies { slots: Slots::new(budget), requests: Vec::new(), last_ticket: 0, is_closed: false };
+        Self { part, next, is_wanted, copies: Mutex::new(copies), edits: Mutex::default(), stays }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -100,8 +100,8 @@ impl Shared {
         lock(&self.copies)
     }
 
-    /// Returns whether a reader wants something: a step, a hold, or a change. A worker looks before
-    /// it publishes.
+    /// Returns whether a reader requests something: a step, a hold, or a change. A worker looks
+    /// before it publishes.
     #[inline]
     pub(super) fn is_wanted(&self) -> bool {
         self.is_wanted.load(Ordering::Relaxed)
@@ -109,7 +109,7 @@ impl Shared {
 
     /// Has the worker look at the hold before it publishes.
     pub(super) fn flag(&self) {
-        // A store that comes too late is noticed by `Holds::begin`.
+        // A store that comes too late is noticed by `Stays::begin`.
         self.is_wanted.store(true, Ordering::SeqCst);
     }
 
@@ -118,7 +118,7 @@ impl Shared {
     #[inline]
     pub(super) fn publish(&self, next: u64, step: u64, bytes: &[u8]) {
         self.next.store(step + 1, Ordering::Relaxed);
-        // A want that this look misses is found at the next step, with its step passed.
+        // A request that this look misses is found at the next step, with its step passed.
         if self.is_wanted() {
             self.offer(next, step, bytes);
         }
@@ -130,7 +130,7 @@ impl Shared {
     /// The error of a wait that failed, or of an action.
     #[cold]
     pub(super) fn before(&self, publisher: &dyn Publisher, step: u64) -> Result<(), Error> {
-        self.holds.before(publisher, step)
+        self.stays.before(publisher, step)
     }
 
     /// Makes the changes that readers have asked for.
@@ -163,43 +163,43 @@ impl Shared {
         let mut copies = match self.copies.try_lock() {
             Ok(copies) => copies,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // A reader is about to leave a want. It hears at the next step that this one has
+            // A reader is about to leave a request. It hears at the next step that this one has
             // passed. Before a hold there is no next step for it.
-            Err(TryLockError::WouldBlock) if self.holds.wants(step) => self.lock(),
+            Err(TryLockError::WouldBlock) if self.stays.keeps_copy_of(step) => self.lock(),
             Err(TryLockError::WouldBlock) => return,
         };
-        let Copies { slots, wants, .. } = &mut *copies;
+        let Copies { slots, requests, .. } = &mut *copies;
         // The last step before a hold is copied, because readers look at it while all stay.
-        let mut copied = self.holds.wants(step).then(|| slots.copy(step, bytes, true));
+        let mut copied = self.stays.keeps_copy_of(step).then(|| slots.copy(step, bytes, true));
         let mut woken = Vec::new();
-        for want in wants.iter_mut().filter(|want| want.outcome.is_none()) {
-            want.outcome = match want.first {
+        for request in requests.iter_mut().filter(|request| request.outcome.is_none()) {
+            request.outcome = match request.first {
                 first if first > step => continue,
-                first if first < next && !want.takes_later => Some(Err(Refused::Passed { step })),
+                first if first < next && !request.takes_later => Some(Err(Refused::Passed { step })),
                 _ => Some(copied.get_or_insert_with(|| slots.copy(step, bytes, false)).clone()),
             };
-            woken.push(want.waker.clone());
+            woken.push(request.waker.clone());
         }
-        let is_wanted = wants.iter().any(|want| want.outcome.is_none());
+        let is_wanted = requests.iter().any(|request| request.outcome.is_none());
         let has_edits = !lock(&self.edits).is_empty();
         self.is_wanted.store(is_wanted || has_edits, Ordering::SeqCst);
         // A hold that has begun meanwhile has found the flag set, before the store.
-        if self.holds.are_flagged() {
+        if self.stays.are_flagged() {
             self.flag();
         }
         drop(copies);
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Refuses all wants, now and later.
+    /// Refuses all requests, now and later.
     pub(super) fn close(&self) {
         let mut copies = self.lock();
         copies.is_closed = true;
         copies.slots.clear();
         let mut woken = Vec::new();
-        for want in copies.wants.iter_mut().filter(|want| want.outcome.is_none()) {
-            want.outcome = Some(Err(self.unknown()));
-            woken.push(want.waker.clone());
+        for request in copies.requests.iter_mut().filter(|request| request.outcome.is_none()) {
+            request.outcome = Some(Err(self.unknown()));
+            woken.push(request.waker.clone());
         }
         drop(copies);
         woken.into_iter().for_each(Waker::wake);
@@ -240,12 +240,12 @@ impl Stepping for Shared {
     }
 }
 
-/// Waits for a step of a view. Dropping it takes the want back.
+/// Waits for a step of a view. Dropping it takes the request back.
 #[derive(Debug)]
 pub(super) struct Waiting {
     shared: Arc<Shared>,
     wish: Wish,
-    /// The number of the want, once it was left.
+    /// The number of the request, once it was left.
     ticket: Option<u64>,
 }
 
@@ -256,19 +256,22 @@ impl Future for Waiting {
         let shared = self.shared.clone();
         let mut copies = shared.lock();
         if let Some(ticket) = self.ticket {
-            let index =
-                copies.wants.iter().position(|want| want.ticket == ticket).expect("a want stays until it is taken");
-            if copies.wants[index].outcome.is_none() {
-                copies.wants[index].waker.clone_from(context.waker());
+            let index = copies
+                .requests
+                .iter()
+                .position(|request| request.ticket == ticket)
+                .expect("a request stays until it is taken");
+            if copies.requests[index].outcome.is_none() {
+                copies.requests[index].waker.clone_from(context.waker());
                 return Poll::Pending;
             }
             self.ticket = None;
-            return Poll::Ready(copies.wants.swap_remove(index).outcome.expect("the want has an outcome"));
+            return Poll::Ready(copies.requests.swap_remove(index).outcome.expect("the request has an outcome"));
         }
-        if copies.wants.len() >= WANTS_MAX {
+        if copies.requests.len() >= WANTS_MAX {
             return Poll::Ready(Err(Refused::Busy));
         }
-        // The flag comes first, so that the program rather finds a want too many.
+        // The flag comes first, so that the program rather finds a request too many.
         shared.is_wanted.store(true, Ordering::Relaxed);
         if let Some(outcome) = shared.at_once(&copies, self.wish) {
             return Poll::Ready(outcome);
@@ -279,7 +282,7 @@ impl Future for Waiting {
             Wish::From(first) => (first, false),
             Wish::Newest | Wish::Next => (shared.step().map_or(0, |step| step + 1), true),
         };
-        copies.wants.push(Want { ticket, first, takes_later, waker: context.waker().clone(), outcome: None });
+        copies.requests.push(CopyRequest { ticket, first, takes_later, waker: context.waker().clone(), outcome: None });
         self.ticket = Some(ticket);
         let overdue = copies.slots.overdue(Instant::now());
         drop(copies);
@@ -291,7 +294,7 @@ impl Future for Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
-            self.shared.lock().wants.retain(|want| want.ticket != ticket);
+            self.shared.lock().requests.retain(|request| request.ticket != ticket);
         }
     }
 }
@@ -313,7 +316,7 @@ mod tests {
         Pin::new(waiting).poll(&mut Context::from_waker(Waker::noop()))
     }
 
-    /// The step of the copy that a want gets.
+    /// The step of the copy that a request gets.
     fn step_of(polled: Poll<Result<Arc<Slot>, Refused>>) -> Option<Result<u64, Refused>> {
         match polled {
             Poll::Pending => None,
@@ -334,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_want_gets_its_step_or_hears_that_it_has_passed() {
+    fn a_request_gets_its_step_or_hears_that_it_has_passed() {
         let shared = shared();
         publish(&shared, 0);
         let (mut one, mut three) = (shared.clone().wait(Wish::From(1)), shared.clone().wait(Wish::From(3)));
@@ -349,7 +352,7 @@ mod tests {
         assert_eq!(step_of(poll(&mut three)), None);
         publish(&shared, 3);
         assert_eq!(step_of(poll(&mut three)), Some(Ok(3)));
-        // A copy serves those who want the step at which the program is, and no others.
+        // A copy serves those who request the step at which the program is, and no others.
         assert_eq!(step_of(poll(&mut shared.clone().wait(Wish::From(3)))), Some(Ok(3)));
         publish(&shared, 4);
         assert_eq!(step_of(poll(&mut shared.clone().wait(Wish::From(3)))), Some(Err(Refused::Passed { step: 4 })));
@@ -409,6 +412,6 @@ mod tests {
         shared.close();
         assert!(matches!(step_of(poll(&mut waiting)), Some(Err(Refused::Unknown { .. }))));
         assert!(matches!(step_of(poll(&mut shared.clone().wait(Wish::From(0)))), Some(Err(Refused::Unknown { .. }))));
-        assert!(shared.lock().wants.is_empty());
+        assert!(shared.lock().requests.is_empty());
     }
 }

@@ -21,10 +21,10 @@ impl SimulatedWorker {
     /// If the part cannot be shown.
     #[must_use]
     pub fn new(about: About, part: Part) -> (Self, Service) {
-        let (areas, holds) = (Arc::new(Areas::default()), Arc::default());
-        let shared = Arc::new(Shared::new(part.clone(), Arc::clone(&holds), areas.budget().clone()));
+        let (areas, stays) = (Arc::new(Areas::default()), Arc::default());
+        let shared = Arc::new(Shared::new(part.clone(), Arc::clone(&stays), areas.budget().clone()));
         let listed = areas.add(part, Source::View(shared.clone())).expect("it is the first area");
-        let handlers = Handlers::new(about, areas, holds, Arc::default(), Lookout::None, None);
+        let handlers = Handlers::new(about, areas, stays, Arc::default(), Lookout::None, None);
         (Self(shared, listed), DoorServer::new(handlers).into())
     }
 

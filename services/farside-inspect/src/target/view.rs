@@ -11,9 +11,9 @@ use super::areas::{Listed, Source};
 use super::description::wide;
 use super::door::Doorway;
 use super::error::{ExposeError, PublishError};
-use super::holds::Stepping;
 use super::host::Host;
 use super::shared::Shared;
+use super::stays::Stepping;
 use crate::element::Element;
 use crate::protocol::{Kind, Part, Role};
 
@@ -95,9 +95,9 @@ impl<'w, T: Element> ViewBuilder<'w, T> {
         part.check_axes()?;
         let count = part.set_element::<T>()?;
         let doorway = host.doorway()?;
-        let shared = Arc::new(Shared::new(part.clone(), doorway.holds().clone(), doorway.areas().budget().clone()));
+        let shared = Arc::new(Shared::new(part.clone(), doorway.stays().clone(), doorway.areas().budget().clone()));
         let listed = doorway.areas().add(part, Source::View(shared.clone()))?;
-        doorway.holds().add_view(host.number(), shared.clone());
+        doorway.stays().add_view(host.number(), shared.clone());
         Ok(View { host, shared, _listed: listed, doorway, count, next: Cell::new(0), element })
     }
 }
@@ -195,6 +195,6 @@ impl<T> fmt::Debug for View<'_, T> {
 impl<T> Drop for View<'_, T> {
     fn drop(&mut self) {
         let view: Arc<dyn Stepping> = self.shared.clone();
-        self.doorway.holds().remove_view(self.host.number(), &view);
+        self.doorway.stays().remove_view(self.host.number(), &view);
     }
 }

@@ -3,8 +3,8 @@
 //! The driver's thread starts when the first task waits for an answer, when a one-way call needs
 //! this side after it was sent, when the frame that ends something could not be sent at once, or
 //! with the first call that is not waited for at once. Every second it serves such calls, unless
-//! another thread receives. It is a waiting thread like others: it leads if no other does. When it
-//! was not needed for a while, it receives no more, so that threads which wait for their own
+//! another thread receives. It is a waiting thread like others: it receives if no other does. When
+//! it was not needed for a while, it receives no more, so that threads which wait for their own
 //! answers do so themselves.
 //!
 //! A client [on tokio](crate::Connect::on_tokio) has a task in place of the thread. It receives all
@@ -75,7 +75,7 @@ impl Driver {
     }
 
     /// Tells what receives that it is wanted.
-    fn want(&self) {
+    fn ask_for_driver(&self) {
         self.has_news.store(true, Ordering::Release);
         self.is_wanted.notify_all();
         self.wake_receiver();
@@ -89,7 +89,7 @@ impl Driver {
     /// The connection has ended.
     pub(super) fn end(&self) {
         lock(&self.state).has_ended = true;
-        self.want();
+        self.ask_for_driver();
     }
 
     /// The task of a call no longer waits.
@@ -131,7 +131,7 @@ impl Driver {
         calls: &Calls,
     ) -> MutexGuard<'a, State> {
         let is_idle = |state: &mut State| state.looks_at.is_none() && !state.has_ended;
-        let mut led = link.led();
+        let mut driven = link.driven();
         while self.watches.load(Ordering::Relaxed) && is_idle(&mut state) {
             let waited = self.is_wanted.wait_timeout(state, LOOK_AGAIN).unwrap_or_else(PoisonError::into_inner);
             state = waited.0;
@@ -142,8 +142,8 @@ impl Driver {
                     break;
                 }
                 self.watches.store(true, Ordering::Relaxed);
-                let led_before = std::mem::replace(&mut led, link.led());
-                if led == led_before && link.try_lead().is_some() {
+                let driven_before = std::mem::replace(&mut driven, link.driven());
+                if driven == driven_before && link.try_drive().is_some() {
                     // No thread has received. This one does so at once, and then tells the others.
                     state.looks_at = Some(Instant::now());
                 }
@@ -224,7 +224,7 @@ impl Calls {
             state.is_needed = true;
             state.looks_at.get_or_insert_with(Instant::now);
             drop(state);
-            self.driver.want();
+            self.driver.ask_for_driver();
         }
     }
 
@@ -254,12 +254,12 @@ impl Connection {
             None => {
                 state.looks_at = Some(deadline);
                 drop(state);
-                driver.want();
+                driver.ask_for_driver();
             }
             Some(at) if deadline < at => {
                 drop(state);
                 driver.tell(&self.link);
-                self.link.poke_leader();
+                self.link.wake_driver();
             }
             Some(_) => {}
         }
@@ -281,7 +281,7 @@ impl Connection {
         if self.calls.start_driver(&self.link, &mut state).is_ok() {
             driver.watches.store(true, Ordering::Relaxed);
             drop(state);
-            driver.want();
+            driver.ask_for_driver();
         }
     }
 }

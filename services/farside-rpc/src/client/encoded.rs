@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use farside_connect::attachments::{Area, Received, attached};
-use farside_wire::{Beside, Decoder, Encoder, Schema, WireError, travels_beside};
+use farside_wire::{Attachment, Decoder, Encoder, Schema, WireError, travels_attached};
 
 use super::{Client, Procedure, Signature, Stub};
 use crate::bulk::{Access, Bulk};
@@ -97,7 +97,7 @@ impl fmt::Display for Encoded {
     }
 }
 
-impl Beside for Encoded {
+impl Attachment for Encoded {
     fn describe(schema: &mut Schema) {
         schema.not_portable::<Self>();
     }
@@ -116,7 +116,7 @@ impl Beside for Encoded {
     }
 }
 
-travels_beside!([] Encoded);
+travels_attached!([] Encoded);
 
 impl Client {
     /// The procedure `name` of a service, whose types are given as text in the form of

@@ -177,7 +177,7 @@ impl Drop for Sent {
         }
         if calls.wanted.load(Ordering::Relaxed) > 0 {
             link.wake_waiting();
-            link.poke_leader();
+            link.wake_driver();
         }
     }
 }

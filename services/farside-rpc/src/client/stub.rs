@@ -349,8 +349,8 @@ fn send(
     }
     let lost = |cause| {
         // A path that cannot send has ended. What arrived before is still received.
-        if let Some(mut lead) = link.try_lead() {
-            (0..STEPS_MAX).find(|_| link.step(&mut lead).is_err());
+        if let Some(mut drive) = link.try_drive() {
+            (0..STEPS_MAX).find(|_| link.step(&mut drive).is_err());
         }
         link.close(crate::LinkEnd::ByPeer);
         CallError::Lost { ran: Ran::No, cause }

@@ -63,7 +63,7 @@ impl Holdings {
     }
 
     /// Holds bytes of arguments, if there is room.
-    pub(super) fn hold(self: &Arc<Self>, bytes: u64) -> Result<Hold, Refused> {
+    pub(super) fn hold(self: &Arc<Self>, bytes: u64) -> Result<Charge, Refused> {
         let hold = self.hold_result(bytes);
         // Two threads that ask at once may both be refused, and never both be let in.
         let own = |held: &Held| held.bytes() > held.max;
@@ -75,22 +75,22 @@ impl Holdings {
     }
 
     /// Holds bytes of a result, in any case.
-    pub(super) fn hold_result(self: &Arc<Self>, bytes: u64) -> Hold {
+    pub(super) fn hold_result(self: &Arc<Self>, bytes: u64) -> Charge {
         for held in [&self.connection, &*self.server] {
             held.bytes.fetch_add(bytes, Ordering::Relaxed);
         }
-        Hold { holdings: self.clone(), bytes }
+        Charge { holdings: self.clone(), bytes }
     }
 }
 
 /// Bytes that are held until this is dropped.
 #[derive(Debug)]
-pub(super) struct Hold {
+pub(super) struct Charge {
     holdings: Arc<Holdings>,
     bytes: u64,
 }
 
-impl Drop for Hold {
+impl Drop for Charge {
     fn drop(&mut self) {
         for held in [&self.holdings.connection, &*self.holdings.server] {
             held.bytes.fetch_sub(self.bytes, Ordering::Relaxed);

@@ -20,14 +20,14 @@ use farside_wire::{Decoder, Wire};
 
 use super::Shared;
 use super::deadlines::Key;
-use super::held::{Held, Hold, Holdings};
+use super::held::{Charge, Held, Holdings};
 use super::registry::Entry;
 use super::streaming::Streaming;
 use super::task::Task;
 use super::times::Times;
 use crate::answer::{BIND, BY_BULK, CALLS_OF_ONE, DONE, FAILED, MEMORY, REFUSED, Refused, STREAMED, WITH_MEMORY};
 use crate::call::{self, Call};
-use crate::service::{Beside, Handling, Outcome};
+use crate::service::{Attachments, Handling, Outcome};
 use crate::stream::drop_quietly;
 
 /// The longest time that a call may have, so that sums do not overflow.
@@ -66,8 +66,8 @@ struct Running {
     /// The task in which it waits without a thread.
     task: Weak<Task>,
     /// The memory that came with it, and its long arguments.
-    _held: Hold,
-    held_long: Option<Hold>,
+    _held: Charge,
+    held_long: Option<Charge>,
 }
 
 impl Running {
@@ -327,7 +327,7 @@ impl Session {
     ) -> Result<(), LinkEnd> {
         let head = incoming.head;
         let outcome = match outcome {
-            Ok(Outcome::With(result, Beside { memory, items: Some(items) })) => {
+            Ok(Outcome::With(result, Attachments { memory, items: Some(items) })) => {
                 match self.prepare(link, head, DONE | STREAMED, result, &memory) {
                     Ok(answer) => {
                         let stream = Streaming::new(self, link, incoming, items);
@@ -438,7 +438,7 @@ impl Session {
         let (counter, status, bytes, memory) = match outcome {
             Ok(Outcome::Done(result)) => (&counters.done, DONE, result, Vec::new()),
             Ok(Outcome::Failed(error)) => (&counters.failed, FAILED, error, Vec::new()),
-            Ok(Outcome::With(result, Beside { memory, items: None })) => (&counters.done, DONE, result, memory),
+            Ok(Outcome::With(result, Attachments { memory, items: None })) => (&counters.done, DONE, result, memory),
             Ok(Outcome::Undecodable(cause)) => {
                 return self.conclude(link, head, entry, Err(Refused::Undecodable { cause }));
             }

@@ -128,8 +128,8 @@ fn memory_comes_beside_streams_and_long_results() {
     everywhere(
         |builder| shower(builder, &memory, &count),
         |client| {
-            type Beside = (Bulk<Read>, Stream<u32>, Vec<Bulk<Read>>);
-            let beside = client.procedure::<u64, Beside, String>("shower", 0, "beside");
+            type Attachments = (Bulk<Read>, Stream<u32>, Vec<Bulk<Read>>);
+            let beside = client.procedure::<u64, Attachments, String>("shower", 0, "beside");
             let (first, stream, others) = beside.call(&9000).unwrap();
             assert_eq!(stream.map(Result::unwrap).sum::<u32>(), 4950);
             assert!(first.pull_all().unwrap() == pattern(9000));

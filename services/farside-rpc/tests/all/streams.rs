@@ -12,14 +12,14 @@ use crate::{everywhere, hold_until_cancelled, paths, start, tokens, turn_for};
 
 /// The notes of the iterators of one test.
 #[derive(Debug, Default)]
-struct Told {
+struct Heard {
     produced: AtomicU64,
     dropped: AtomicU64,
     /// The number of items that the caller has.
     received: AtomicU64,
 }
 
-impl Told {
+impl Heard {
     const fn new() -> Self {
         Self { produced: AtomicU64::new(0), dropped: AtomicU64::new(0), received: AtomicU64::new(0) }
     }
@@ -31,7 +31,7 @@ impl Told {
 }
 
 struct Counter {
-    told: &'static Told,
+    told: &'static Heard,
     next: u64,
 }
 
@@ -164,7 +164,7 @@ fn a_panic_of_an_iterator_ends_its_stream() {
 /// The iterator makes some items at once, and waits until the caller has them.
 #[test]
 fn no_item_waits_for_the_next_one() {
-    static TOLD: Told = Told::new();
+    static TOLD: Heard = Heard::new();
     let serve = |builder: Builder| {
         let slow = |_: &Call, at_once: u64| {
             let item = move |number: u64| {
@@ -190,7 +190,7 @@ fn no_item_waits_for_the_next_one() {
     });
 }
 
-fn endless(told: &'static Told) -> impl Fn(Builder) -> Builder {
+fn endless(told: &'static Heard) -> impl Fn(Builder) -> Builder {
     move |builder| {
         let service = Service::new("endless")
             .procedure("count", Handling::Pooled, |_, ()| Ok::<_, Never>(Stream::new(told.count())))
@@ -213,7 +213,7 @@ fn endless(told: &'static Told) -> impl Fn(Builder) -> Builder {
 
 #[test]
 fn a_dropped_stream_drops_its_iterator() {
-    static TOLD: Told = Told::new();
+    static TOLD: Heard = Heard::new();
     everywhere(endless(&TOLD), |client| {
         for name in ["count", "three"] {
             let count = client.procedure::<(), Stream<u64>, Never>("endless", 0, name);
@@ -242,7 +242,7 @@ fn a_dropped_stream_drops_its_iterator() {
 /// More streams than the server has threads, which are not read. Other calls proceed.
 #[test]
 fn a_stream_that_is_not_read_stops_at_its_window() {
-    static TOLD: Told = Told::new();
+    static TOLD: Heard = Heard::new();
     everywhere(endless(&TOLD), |client| {
         let before = TOLD.produced.load(Ordering::Relaxed);
         let produced = || TOLD.produced.load(Ordering::Relaxed) - before;
@@ -301,7 +301,7 @@ fn call_in_time(count: &Procedure<(), Stream<u64>, Never>) -> Stream<u64> {
 
 #[test]
 fn the_deadline_covers_the_stream() {
-    static TOLD: Told = Told::new();
+    static TOLD: Heard = Heard::new();
     everywhere(endless(&TOLD), |client| {
         let hasty = client.deadline(Duration::from_millis(100));
         let three = hasty.procedure::<(), Stream<u64>, Never>("endless", 0, "three");
@@ -339,7 +339,7 @@ fn a_stream_counts_as_a_call() {
 
 #[test]
 fn a_server_that_shuts_down_ends_its_streams_first() {
-    static TOLD: Told = Told::new();
+    static TOLD: Heard = Heard::new();
     for address in paths() {
         let (server, client) = start(&address, |builder| numbers(builder).pool(2));
         let below = client.procedure::<u64, Below, String>("numbers", 0, "below");
@@ -370,7 +370,7 @@ fn a_server_that_shuts_down_ends_its_streams_first() {
 /// A server in the program's own turns sleeps while its streams are parked.
 #[test]
 fn a_server_in_turns_streams() {
-    static TOLD: Told = Told::new();
+    static TOLD: Heard = Heard::new();
     for address in paths() {
         let builder = Server::builder().listen(&address).unwrap().tokens(tokens());
         let ended = TOLD.dropped.load(Ordering::Relaxed);
@@ -414,7 +414,7 @@ fn a_handler_can_be_tested_by_itself() {
 /// A stream with a long result outlives the task that awaited it.
 #[test]
 fn an_awaited_stream_goes_on() {
-    static TOLD: Told = Told::new();
+    static TOLD: Heard = Heard::new();
     let serve = |builder: Builder| {
         let slow = |number: u64| {
             wait_until("the items before", || TOLD.received.load(Ordering::Relaxed) == number);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use farside_inspect::__private::doors::Guest;
 use farside_inspect::__private::lock;
-use farside_inspect::__private::protocol::{CHANGE_BYTES_MAX, HeldKind, HeldThing, Order, Places, Stayed};
+use farside_inspect::__private::protocol::{CHANGE_BYTES_MAX, HeldItem, HeldKind, Order, Places, Stayed};
 use farside_inspect::__private::spans::runs;
 use farside_inspect::{Element, Refused, Role};
 use farside_rpc::bulk::Bulk;
@@ -247,7 +247,7 @@ impl Inspector {
     }
 
     /// The holds and locks of readers in the processes of the job.
-    fn held(&self, deadline: Instant) -> Result<Vec<(u32, Guest, HeldThing)>, InspectError> {
+    fn held(&self, deadline: Instant) -> Result<Vec<(u32, Guest, HeldItem)>, InspectError> {
         self.find_doors(deadline)?;
         let guests = self.guests().clone();
         let mut all = Vec::new();
@@ -295,7 +295,7 @@ impl Inspector {
         self.end(|held| is_memory(held, name))
     }
 
-    fn end(&self, is_meant: impl Fn(&HeldThing) -> bool) -> Result<bool, InspectError> {
+    fn end(&self, is_meant: impl Fn(&HeldItem) -> bool) -> Result<bool, InspectError> {
         let held = self.held(Instant::now() + self.time())?;
         let mut any = false;
         for (process, guest, held) in held.iter().filter(|(_, _, held)| is_meant(held)) {
@@ -537,7 +537,7 @@ impl<T> Area<T> {
     }
 }
 
-fn is_memory(held: &HeldThing, wanted: &str) -> bool {
+fn is_memory(held: &HeldItem, wanted: &str) -> bool {
     matches!(&held.kind, HeldKind::Memory { name, .. } if name == wanted)
 }
 

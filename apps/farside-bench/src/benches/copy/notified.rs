@@ -61,7 +61,7 @@ impl Exchange for Notified<'_> {
 
 /// Measures it against round trips of a word, on one line for both directions and on one line each.
 /// Collective.
-pub(super) fn beside_one_line(me: &Worker, bytes: usize, options: Options) -> Measured {
+pub(super) fn against_one_line(me: &Worker, bytes: usize, options: Options) -> Measured {
     let ping_pong = PingPong::of_two(me)?;
     let mut exchange = Notified::new(me, bytes)?;
     let trips = options.operations_or(TRIPS);

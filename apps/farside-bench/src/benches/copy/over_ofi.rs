@@ -8,7 +8,7 @@ use farside::{AccessBytes, MakeArrays, ProcessId, Worker, WorkerId};
 use super::notified::Notified;
 use super::transfers::{Transfer, TransferKind};
 use super::{FEW_SIZES, METRIC, SIGNAL_SIZES, SIZES, bytes_per_s};
-use crate::benches::pipe_latency::beside_messages;
+use crate::benches::pipe_latency::against_messages;
 use crate::benches::size_name;
 use crate::kit::*;
 use crate::limits::libfabric::{Libfabric, OneSided};
@@ -31,7 +31,7 @@ pub(crate) fn cases(fabric: &OfiFabric) -> Vec<Case> {
     for way in [TransferKind::Put, TransferKind::Get, TransferKind::StartedPut, TransferKind::StartedGet] {
         for bytes in SIZES {
             let of = fabric.clone();
-            let body = move |me: &Worker, options: Options| beside_libfabric(me, &of, way, bytes, options);
+            let body = move |me: &Worker, options: Options| against_libfabric(me, &of, way, bytes, options);
             cases.push(Case::job(format!("{}/{}", way.name(), size_name(bytes)), 2, body));
         }
     }
@@ -108,7 +108,7 @@ impl<'w> Participants<'w> {
 
 /// Measures puts or gets, one at a time, compared with libfabric's; words also against its
 /// messages. Collective.
-fn beside_libfabric(me: &Worker, fabric: &OfiFabric, way: TransferKind, bytes: usize, options: Options) -> Measured {
+fn against_libfabric(me: &Worker, fabric: &OfiFabric, way: TransferKind, bytes: usize, options: Options) -> Measured {
     let (one_sided, limit_name) = match way {
         TransferKind::Get | TransferKind::StartedGet => (OneSided::Get, "libfabric's gets"),
         TransferKind::Put | TransferKind::StartedPut | TransferKind::ThirdParty => (OneSided::Put, "libfabric's puts"),
@@ -193,7 +193,7 @@ fn fetch_add(me: &Worker, options: Options) -> Measured {
 /// Measures data with its signal, to and fro, compared with libfabric's messages. Collective.
 fn notified(me: &Worker, fabric: &OfiFabric, bytes: usize, options: Options) -> Measured {
     let mut exchange = Notified::new(me, bytes)?;
-    let measured = beside_messages(me, fabric, &mut exchange, options.operations_or(COUNT_MAX), options)?;
+    let measured = against_messages(me, fabric, &mut exchange, options.operations_or(COUNT_MAX), options)?;
     exchange.free()?;
     Ok(measured)
 }

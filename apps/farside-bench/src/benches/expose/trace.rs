@@ -16,16 +16,16 @@ const TIME: Duration = Duration::from_secs(60);
 const SESSION: u32 = 1;
 
 pub(super) fn cases() -> Vec<Case> {
-    let off = |me: &Worker, options| Ok(beside_a_trace(me, options)?.rows([column("call_ns", "ns", 0)]));
+    let off = |me: &Worker, options| Ok(against_a_trace(me, options)?.rows([column("call_ns", "ns", 0)]));
     let on = |me: &Worker, options| {
-        let taken = beside_a_trace(me, options)?;
+        let taken = against_a_trace(me, options)?;
         Ok(taken.rows([column("call_ns", "ns", 1).against("without a trace", 0), column("event_ns", "ns", 2)]))
     };
     vec![Case::job("trace/off", 1, off), Case::job("trace/on", 1, on)]
 }
 
 /// Measures calls without and with a trace, in turns, and an event.
-fn beside_a_trace(me: &Worker, options: Options) -> Result<Taken, BenchError> {
+fn against_a_trace(me: &Worker, options: Options) -> Result<Taken, BenchError> {
     let activity = me.activity();
     // The first calls wait for their ring, and would run in the first trace.
     me.call(me.id(), (), |_, ()| ()).map_err(farside::Error::from)?;

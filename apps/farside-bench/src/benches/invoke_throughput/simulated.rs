@@ -13,7 +13,7 @@ use farside_fabric::sim::SimFabric;
 use farside_fabric::{Event, FabricError, ProcessId, Transport};
 
 use super::{MODES, Mode, sum_below};
-use crate::benches::{beside_seriema, size_name};
+use crate::benches::{against_seriema, size_name};
 use crate::kit::*;
 
 /// Calls of one run by default.
@@ -59,8 +59,8 @@ fn measure(mode: &str, bytes: usize, published: f64, network: SimNetwork, option
     let published = (network.preset() == PUBLISHED_ON).then_some(published);
     let payload = Metric::new("payload_mb_per_s", "MB/s", rates.iter().copied().map(megabytes).collect());
     let calls = Metric::new("calls_per_s", "1/s", rates).against(LIMIT, vec![limit]);
-    let mut metrics = beside_seriema(calls, published.map(|megabytes| megabytes * 1e6 / bytes as f64));
-    metrics.extend(beside_seriema(payload.against(LIMIT, vec![megabytes(limit)]), published));
+    let mut metrics = against_seriema(calls, published.map(|megabytes| megabytes * 1e6 / bytes as f64));
+    metrics.extend(against_seriema(payload.against(LIMIT, vec![megabytes(limit)]), published));
     Ok(metrics)
 }
 

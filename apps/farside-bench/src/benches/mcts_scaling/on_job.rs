@@ -70,7 +70,7 @@ fn seriema_case((processes, threads, force_remote): (u32, u32, bool)) -> Case {
     Case::job(name, processes, move |me, options| {
         let search = Seriema::new(me, Mode::Ovfl.aggregation())?.force_remote(force_remote);
         let position = hex().initial();
-        let mut metrics = beside_sequential(me, options, |seed, rollouts| {
+        let mut metrics = against_sequential(me, options, |seed, rollouts| {
             let start = Instant::now();
             let found = search.run(&position, rollouts, &params(seed))?;
             Ok((found.figures, start.elapsed().as_secs_f64()))
@@ -94,7 +94,7 @@ fn case((processes, threads): (u32, u32), mode: Mode, placement: Option<Placemen
 /// Measures the search and, on worker 0, the sequential program in turns, with the same seeds.
 fn measure(me: &Worker, options: Options, job: OnJob<'_>) -> Measured {
     let position = hex().initial();
-    let mut metrics = beside_sequential(me, options, |seed, rollouts| {
+    let mut metrics = against_sequential(me, options, |seed, rollouts| {
         let start = Instant::now();
         let search = Search::new(hex()).params(params(seed)).on(job).run(&position, Budget::Rollouts(rollouts));
         let report = search.map_err(search_error)?;
@@ -108,7 +108,7 @@ fn measure(me: &Worker, options: Options, job: OnJob<'_>) -> Measured {
 
 /// Measures a search, which returns its figures and seconds, and on worker 0 the sequential
 /// program. Run 0 is not counted: it sets up the rings.
-fn beside_sequential(
+fn against_sequential(
     me: &Worker,
     options: Options,
     mut search: impl FnMut(u64, u64) -> Result<(Figures, f64), BenchError>,

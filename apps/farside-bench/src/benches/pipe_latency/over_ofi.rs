@@ -25,13 +25,13 @@ pub(crate) fn cases(fabric: &OfiFabric) -> Vec<Case> {
 
 fn measure(me: &Worker, fabric: &OfiFabric, way: Method, bytes: usize, options: Options) -> Measured {
     let trips = options.operations_or((TRIPS / (1 + bytes / BYTES_PER_TRIP) as u64).max(50));
-    let measured = beside_messages(me, fabric, &mut *way.open(me, bytes)?, trips, options)?;
+    let measured = against_messages(me, fabric, &mut *way.open(me, bytes)?, trips, options)?;
     me.barrier()?;
     Ok(measured)
 }
 
 /// Measures messages to and fro, compared with libfabric's. Collective.
-pub(crate) fn beside_messages(
+pub(crate) fn against_messages(
     me: &Worker,
     fabric: &OfiFabric,
     exchange: &mut dyn Exchange,

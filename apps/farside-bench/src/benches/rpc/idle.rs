@@ -19,7 +19,7 @@ const COUNT: usize = 1000;
 const ALONE: Duration = Duration::from_secs(1);
 
 /// A null call while other connections are open and idle.
-pub(super) fn beside(me: &Worker, options: Options, over: Over, idle: usize) -> Measured {
+pub(super) fn compared(me: &Worker, options: Options, over: Over, idle: usize) -> Measured {
     let mut limit = limit_of(me, over, Wait::SPIN)?;
     farside_sys::limits::raise_max_open_files();
     let mut ends = Ends::new(me, over, SPIN)?;

@@ -34,7 +34,7 @@ fn service() -> Service {
 
 /// The time that 99 % of the calls do not exceed, compared with the same while the other client is
 /// idle.
-pub(super) fn beside(me: &Worker, options: Options, over: Over) -> Measured {
+pub(super) fn compared(me: &Worker, options: Options, over: Over) -> Measured {
     let serving = WorkerId::new(1);
     let server = match me.id() == serving {
         true => {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use super::signalled::{self, put_by_hand, put_units};
 use super::{METRIC, SIZES};
-use crate::benches::{beside_seriema, size_name};
+use crate::benches::{against_seriema, size_name};
 use crate::kit::*;
 use crate::limits::libfabric::Puts;
 
@@ -56,7 +56,7 @@ fn measure(mode: Mode, bytes: usize, published: Option<f64>, network: SimNetwork
     let model = network.model();
     // A put leaves when the thread has posted it and the port is free.
     let each_ns = (model.wire_ns(bytes) as f64).max(model.gap_ns as f64).max(model.overhead_ns as f64);
-    Ok(beside_seriema(Metric::new(METRIC, "1/s", rates).against(LIMIT, vec![1e9 / each_ns]), published))
+    Ok(against_seriema(Metric::new(METRIC, "1/s", rates).against(LIMIT, vec![1e9 / each_ns]), published))
 }
 
 /// Makes this number of puts.

@@ -8,7 +8,7 @@ use farside_mcts::games::hex::{Cell, Hex};
 use farside_mcts::{Budget, Game, OnJob, Params, Placement, Search, Window};
 
 /// A branch as it travels: its name, that of its parent, its move, its visits and its owner.
-type Told = (String, String, Cell, u32, u32);
+type Report = (String, String, Cell, u32, u32);
 
 fn look(me: &Worker) -> Result<()> {
     let hex = Hex::new(5).unwrap();
@@ -26,12 +26,12 @@ fn look(me: &Worker) -> Result<()> {
         let most: Vec<u32> = visits(&own[..count.min(own.len())]);
         assert_eq!(few, most, "the branches with the most visits");
     }
-    let told: Vec<Told> = own
+    let told: Vec<Report> = own
         .into_iter()
         .map(|branch| (branch.id, branch.parent, branch.chosen, branch.visits, branch.owner.number()))
         .collect();
     // All workers' branches are one tree: each has its own name, and a parent that is known.
-    let all: Vec<Told> = me.all_reduce(told, |mut all, more| {
+    let all: Vec<Report> = me.all_reduce(told, |mut all, more| {
         all.extend(more);
         all
     })?;

@@ -172,8 +172,8 @@ impl Network {
         }
         // No message overtakes an earlier one.
         let is_first = |place: &usize| {
-            let lane = self.held[*place].lane();
-            lane.is_none() || self.held[..*place].iter().all(|earlier| earlier.lane() != lane)
+            let direction = self.held[*place].direction();
+            direction.is_none() || self.held[..*place].iter().all(|earlier| earlier.direction() != direction)
         };
         let places: Vec<usize> = (0..self.held.len()).filter(is_first).collect();
         let choice = self.script.as_ref().filter(|script| script.orders()).map(|script| script.choose(places.len()));
@@ -191,7 +191,7 @@ impl Network {
         }
         let arrives_ns = self.arrival(from, to, bytes);
         let mut due = self.draw_due(arrives_ns);
-        self.lanes.entry((from, to)).or_default().line_up(&mut due);
+        self.directions.entry((from, to)).or_default().line_up(&mut due);
         self.insert(due, parcel);
     }
 
@@ -359,7 +359,7 @@ impl Network {
     /// Removes a message between these two from the count: it was received, or lost with one of
     /// them.
     pub(super) fn clear_one(&mut self, from: ProcessId, to: ProcessId) {
-        self.lanes.entry((from, to)).or_default().waiting -= 1;
+        self.directions.entry((from, to)).or_default().waiting -= 1;
         let sender = self.process(from);
         if std::mem::take(&mut sender.awaits_room) {
             sender.has_room = true;

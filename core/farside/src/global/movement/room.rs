@@ -19,7 +19,7 @@ use super::work::{MoveValue, Spot, Work};
 use crate::global::room::{GlobalMessage, GlobalRoom};
 use crate::memory::Extent;
 use crate::memory::address::GlobalAddress;
-use crate::runtime::observer::Hold;
+use crate::runtime::observer::OpenOperation;
 use crate::runtime::process::{Process, lock};
 use crate::runtime::room::Served;
 use farside_launch::kill_point::KillPoint;
@@ -69,7 +69,7 @@ pub(super) struct Note {
     /// word.
     pub(super) store_at: Option<(Spot, usize)>,
     /// The access that the observer keeps open until the operation is over.
-    pub(super) hold: Option<Hold>,
+    pub(super) hold: Option<OpenOperation>,
 }
 
 /// The result of an operation, once it has ended.

@@ -156,7 +156,7 @@ fn give_up_if_idle(process: &Process, source: Source, name: RingName, shared: &S
                 process.mailboxes.notify(local, Notice::WayWanted { to });
             }
         }
-        Source::Process(_) => process.calls.lanes.give_up_if_idle(process, to),
+        Source::Process(_) => process.calls.shared_rings.give_up_if_idle(process, to),
     }
 }
 

@@ -83,7 +83,7 @@ impl Group<'_> {
         let (mut sent, mut executed) = (me.counted_calls(is_counted), me.inbox().counted_calls(process, is_counted));
         if me.thread_index() == 0 {
             let (by_pool, on_pool) = process.calls.pool.idle_counts(process, is_counted)?;
-            sent += by_pool + process.calls.lanes.counted_calls(is_counted);
+            sent += by_pool + process.calls.shared_rings.counted_calls(is_counted);
             executed += on_pool;
         }
         Some(QuiesceRound { sent, executed, is_late: false })

@@ -240,7 +240,7 @@ impl Process {
             return;
         }
         self.transport().forget(process);
-        self.calls.lanes.lose(process);
+        self.calls.shared_rings.lose(process);
         // Only now: a thread that is not a worker has sent nothing to the lost process since.
         self.losses.unsendable.fetch_add(1, Ordering::Release);
         self.rooms.lose(self, process);

@@ -7,7 +7,7 @@ use farside_fabric::clock::Clock;
 use farside_fabric::wait::WaitPolicy;
 use farside_sys::fence;
 
-use crate::runtime::deadline::Holds;
+use crate::runtime::deadline::DeadlinePauses;
 
 /// The clock of a process, and how its threads wait.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub struct Waits {
     /// True if the fence of another process also reaches this one.
     pub is_reached_by_fences: bool,
     /// The holds of this process on its deadlines.
-    pub(crate) holds: Arc<Holds>,
+    pub(crate) holds: Arc<DeadlinePauses>,
 }
 
 impl Waits {
@@ -29,7 +29,7 @@ impl Waits {
             true => WaitPolicy::SIMULATED,
             false => WaitPolicy::for_load(callable, cpus),
         };
-        let holds = Arc::new(Holds::new(clock.clone()));
+        let holds = Arc::new(DeadlinePauses::new(clock.clone()));
         Self { clock, policy, is_reached_by_fences: fence::register(), holds }
     }
 

@@ -65,7 +65,7 @@ impl Worker {
         self.unfinished.borrow().is_empty()
             && self.continuation_count() == 0
             && self.put_off.borrow().is_empty()
-            && !self.process.calls.lanes.are_queued()
+            && !self.process.calls.shared_rings.are_queued()
             && self.process.calls.pool.is_idle()
             && self.fetches.is_empty()
             && !self.keeps_batches()

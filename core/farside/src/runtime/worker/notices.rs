@@ -120,9 +120,9 @@ impl Worker {
     fn lose(&self, process: ProcessId) -> Result<()> {
         let shape = self.process.shape();
         let threads = (0..shape.callable_per_process() as usize).map(|local| shape.worker_at(process, local));
-        let lane = (shape.callable() + process.number()) as usize;
+        let ring = (shape.callable() + process.number()) as usize;
         let mut ran = Ok(());
-        for source in threads.clone().map(WorkerId::index).chain([lane]) {
+        for source in threads.clone().map(WorkerId::index).chain([ring]) {
             ran = ran.and(run_last(self, source, true));
             let pieces = self.inbox().close(source);
             let ring = RingName { source: source as u32, to: self.id.number() };

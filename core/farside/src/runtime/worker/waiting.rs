@@ -159,12 +159,17 @@ impl Worker {
 
     /// Waits until the shared ring to a worker has room for a record.
     #[track_caller]
-    pub(crate) fn wait_for_lane(&self, to: WorkerId, record_bytes: usize, deadline: &mut Deadline) -> Result<()> {
+    pub(crate) fn wait_for_shared_ring(
+        &self,
+        to: WorkerId,
+        record_bytes: usize,
+        deadline: &mut Deadline,
+    ) -> Result<()> {
         self.not_in_handler("a send-based call with `WhenFull::Retry`")?;
         let left = deadline.left(self);
-        let wait = Wait::here("waiting for room in a lane").on(Whom::Worker(to));
+        let wait = Wait::here("waiting for room in a shared ring").on(Whom::Worker(to));
         let waited = self.wait_at(wait, left, |worker| {
-            let may_send = worker.process.calls.lanes.may_send(&worker.process, to, record_bytes);
+            let may_send = worker.process.calls.shared_rings.may_send(&worker.process, to, record_bytes);
             may_send.map(|may| may.then_some(())).transpose()
         });
         waited.map_err(|error| error.late(to))
@@ -314,10 +319,10 @@ impl Worker {
         if !self.unfinished.borrow().is_empty() {
             moved |= self.send_unfinished(false)?;
         }
-        if self.process.calls.lanes.are_queued() {
-            moved |= self.process.calls.lanes.send_staged(&self.process)?;
+        if self.process.calls.shared_rings.are_queued() {
+            moved |= self.process.calls.shared_rings.send_staged(&self.process)?;
         }
-        if !self.continuations.borrow().is_empty() || !self.after_letters.borrow().is_empty() {
+        if !self.continuations.borrow().is_empty() || !self.after_message_replies.borrow().is_empty() {
             moved |= self.run_continuations()?;
         }
         if !self.wakers.borrow().is_empty() {
@@ -380,7 +385,7 @@ impl Worker {
     fn staged_may_move(&self) -> bool {
         let unfinished = self.unfinished.borrow();
         unfinished.iter().any(|to| self.outbox(*to).is_some_and(|outbox| outbox.staged_may_move()))
-            || (self.process.calls.lanes.are_queued() && self.process.calls.lanes.may_move())
+            || (self.process.calls.shared_rings.are_queued() && self.process.calls.shared_rings.may_move())
     }
 
     /// Runs the continuations whose results have arrived, or can no longer arrive.
@@ -396,8 +401,8 @@ impl Worker {
     fn run_due_continuations(&self) -> Result<bool> {
         let mut due: Vec<Continuation> =
             self.continuations.borrow_mut().extract_if(.., |next| self.has_ended(next.slot)).collect();
-        if !self.after_letters.borrow().is_empty() {
-            self.take_after_letters(&mut due);
+        if !self.after_message_replies.borrow().is_empty() {
+            self.take_after_message_replies(&mut due);
         }
         let any = !due.is_empty();
         let mut due = due.into_iter();
@@ -419,7 +424,7 @@ impl Worker {
     /// Returns whether a continuation may run now.
     fn continuation_is_due(&self) -> bool {
         self.continuations.borrow().iter().any(|next| self.has_ended(next.slot))
-            || (!self.after_letters.borrow().is_empty() && self.replies.borrow().letters().has_news())
+            || (!self.after_message_replies.borrow().is_empty() && self.replies.borrow().message_replies().has_news())
     }
 
     /// Waits until the result of a call has arrived, or can no longer arrive.
@@ -436,16 +441,16 @@ impl Worker {
         }
         match replies.outcome(slot) {
             ReplyOutcome::Waits(on, holder) => self.holder_lost(on, holder).is_some(),
-            ReplyOutcome::InSlot(..) | ReplyOutcome::Letter => true,
+            ReplyOutcome::InSlot(..) | ReplyOutcome::MessageReply => true,
         }
     }
 
     /// Adds the continuations of calls without slots whose results have arrived, or can no longer
     /// arrive. Looks only at message replies of which there is news; at all of them after a loss.
     #[cold]
-    fn take_after_letters(&self, due: &mut Vec<Continuation>) {
-        let mut after = self.after_letters.borrow_mut();
-        let mut news = self.replies.borrow().letters().take_news();
+    fn take_after_message_replies(&self, due: &mut Vec<Continuation>) {
+        let mut after = self.after_message_replies.borrow_mut();
+        let mut news = self.replies.borrow().message_replies().take_news();
         let losses = self.lost.borrow().len();
         if self.losses_seen.replace(losses) != losses {
             news = after.keys().copied().collect();

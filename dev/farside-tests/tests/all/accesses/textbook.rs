@@ -186,9 +186,9 @@ fn atomics_of_the_third(me: &Worker, tools: &Tools) -> Result<()> {
 
 const UNORDERED: [Between; 3] = [calls_to_the_third, calls_that_have_not_run, atomics_of_the_third];
 
-type Told = (PerWorker<Cell<u64>>, u64, WorkerId);
+type Report = (PerWorker<Cell<u64>>, u64, WorkerId);
 
-fn set_flag(there: &Worker, (flag, round, to): Told) {
+fn set_flag(there: &Worker, (flag, round, to): Report) {
     match there.id() == to {
         true => flag.here(there).set(round),
         false => there.call(to, (flag, round, to), set_flag).unwrap(),

@@ -104,7 +104,7 @@ fn an_error_of_a_function_without_a_caller_is_reported() {
     let forms: [(&str, Form); 9] = [
         ("call", |me, to| Ok(me.call(to, (), |_, ()| -> Fails { Err("so it goes") })?)),
         ("remote", |me, to| Ok(me.to(to).call_remote((), farside::remote!(|_, (): ()| Fails::Err("so it goes")))?)),
-        ("lane", |me, to| Ok(me.to(to).send_based().call((), |_, ()| -> Fails { Err("so it goes") })?)),
+        ("shared ring", |me, to| Ok(me.to(to).send_based().call((), |_, ()| -> Fails { Err("so it goes") })?)),
         ("aggregated", |me, to| Ok(me.aggregate(to).call((), |_, ()| -> Fails { Err("so it goes") })?)),
         ("counted", |me, to| {
             let executed = me.synchronizer(1)?;

@@ -14,9 +14,9 @@ use crate::support::{failure, take_notes, verdict, write_note};
 const HOME: WorkerId = WorkerId::new(0);
 
 /// The number that another worker has sent to this one by a call.
-type Told = PerWorker<Cell<u32>>;
+type Report = PerWorker<Cell<u32>>;
 
-fn tell(me: &Worker, to: WorkerId, told: Told) -> Result<()> {
+fn tell(me: &Worker, to: WorkerId, told: Report) -> Result<()> {
     Ok(me.call(to, told, |there, told| told.here(there).set(told.here(there).get() + 1))?)
 }
 
@@ -37,7 +37,7 @@ fn a_holder_that_dies_leaves_its_lock_to_the_next() {
     let test = "faults::locks::a_holder_that_dies_leaves_its_lock_to_the_next";
     let verdict = verdict(test, farside::job().processes(4), |me| {
         let locks = LockManager::new(me)?;
-        let told: Told = PerWorker::new(me, Cell::new(0))?;
+        let told: Report = PerWorker::new(me, Cell::new(0))?;
         let lock = locks.named(me, "lock").at(me.process_of(HOME));
         let before = Cell::new(0);
         match me.id().number() {
@@ -76,7 +76,7 @@ fn a_waiter_that_dies_leaves_the_queue() {
     let test = "faults::locks::a_waiter_that_dies_leaves_the_queue";
     let verdict = verdict(test, farside::job().processes(3), |me| {
         let locks = LockManager::new(me)?;
-        let told: Told = PerWorker::new(me, Cell::new(0))?;
+        let told: Report = PerWorker::new(me, Cell::new(0))?;
         let lock = locks.named(me, "lock").at(me.process_of(HOME));
         if me.id() == HOME {
             let guard = lock.lock()?;
@@ -117,7 +117,7 @@ fn a_home_that_dies_takes_its_locks_along() {
     let test = "faults::locks::a_home_that_dies_takes_its_locks_along";
     let verdict = verdict(test, farside::job().processes(3), |me| {
         let locks = LockManager::new(me)?;
-        let told: Told = PerWorker::new(me, Cell::new(0))?;
+        let told: Report = PerWorker::new(me, Cell::new(0))?;
         let home = ProcessId::new(1);
         let lock = locks.named(me, "lock").at(home);
         let is_told = |result: Result<(), SyncError>| {
@@ -180,7 +180,7 @@ fn a_holder_that_was_stopped_is_fenced_off() {
     let test = "faults::locks::a_holder_that_was_stopped_is_fenced_off";
     let verdict = verdict(test, farside::job().processes(3), |me| {
         let locks = LockManager::with_lease(me, Duration::from_millis(200))?;
-        let told: Told = PerWorker::new(me, Cell::new(0))?;
+        let told: Report = PerWorker::new(me, Cell::new(0))?;
         let lock = locks.named(me, "value").at(me.process_of(HOME));
         let value: Value = PerWorker::new(me, RefCell::new(Fenced::new(lock.id(), Vec::new())))?;
         let (stopped, other) = (WorkerId::new(1), WorkerId::new(2));

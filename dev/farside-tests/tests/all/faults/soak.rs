@@ -9,17 +9,17 @@ use farside_testbed::{limit, scaled};
 /// The calls that have arrived at a worker, by sender.
 #[derive(Debug, Default)]
 struct Arrived {
-    /// The number of the last call by ring, and by lane.
+    /// The number of the last call by ring, and by shared ring.
     last: Vec<[u64; 2]>,
     /// The sum of all values and buffers.
     sum: Vec<u64>,
 }
 
-/// A call's place in the order of its ring or its lane.
+/// A call's place in the order of its ring or its shared ring.
 #[derive(Clone, Copy, Wire)]
 struct Numbered {
     from: WorkerId,
-    lane: bool,
+    shared: bool,
     number: u64,
 }
 
@@ -27,7 +27,7 @@ type Log = PerWorker<RefCell<Arrived>>;
 
 fn arrive(there: &Worker, log: Log, call: Numbered, sum: u64) {
     let mut arrived = log.here(there).borrow_mut();
-    let last = &mut arrived.last[call.from.index()][usize::from(call.lane)];
+    let last = &mut arrived.last[call.from.index()][usize::from(call.shared)];
     assert_eq!(*last + 1, call.number, "calls from {} run in order, each once", call.from);
     *last = call.number;
     arrived.sum[call.from.index()] += sum;
@@ -73,10 +73,10 @@ struct Sender<'w> {
 }
 
 impl Sender<'_> {
-    fn next(&mut self, lane: bool) -> Numbered {
-        let number = &mut self.sent[usize::from(lane)];
+    fn next(&mut self, shared: bool) -> Numbered {
+        let number = &mut self.sent[usize::from(shared)];
         *number += 1;
-        Numbered { from: self.me.id(), lane, number: *number }
+        Numbered { from: self.me.id(), shared, number: *number }
     }
 
     /// Sends a random call in a random way.

@@ -15,7 +15,7 @@ const PROCESSES: u32 = 4;
 const ROUNDS_BEFORE: u64 = 8;
 const ROUNDS_AFTER: u64 = 4;
 
-/// The number of the last call from each sender, by ring and by lane.
+/// The number of the last call from each sender, by ring and by shared ring.
 #[derive(Default)]
 struct Log {
     by_ring: HashMap<WorkerId, u64>,
@@ -44,7 +44,7 @@ fn arrive_with(there: &Worker, call: Numbered, buffer: &[u8]) {
 fn arrive_by_lane(_: &Worker, (from, number): Numbered) {
     LOG.with_borrow_mut(|log| {
         let before = log.by_lane.insert(from, number).unwrap_or(0);
-        assert_eq!(number, before + 1, "calls of {from} on its lane run in order, each once");
+        assert_eq!(number, before + 1, "calls of {from} on its shared ring run in order, each once");
     });
 }
 

@@ -7,7 +7,7 @@ use crate::kit::*;
 
 /// An operation, and the one that it is compared with.
 #[derive(Clone, Copy)]
-pub(in super::super) struct Beside<A, B> {
+pub(in super::super) struct Compared<A, B> {
     pub(in super::super) operation: A,
     pub(in super::super) other: B,
     /// The name of the other one.
@@ -16,10 +16,10 @@ pub(in super::super) struct Beside<A, B> {
 
 /// Returns the cases of a pair of operations on a fabric: one on processes, or one for each number
 /// of simulated machines.
-pub(in super::super) fn beside<A: Operation, B: Operation>(
+pub(in super::super) fn compared<A: Operation, B: Operation>(
     on: &Fabric,
     name: impl Into<String>,
-    pair: Beside<A, B>,
+    pair: Compared<A, B>,
     size: usize,
 ) -> Vec<Case> {
     let name = name.into();
@@ -44,7 +44,7 @@ pub(in super::super) fn beside<A: Operation, B: Operation>(
 fn measure<A: Operation, B: Operation>(
     me: &Worker,
     options: Options,
-    pair: Beside<A, B>,
+    pair: Compared<A, B>,
     size: usize,
     is_mapped: bool,
 ) -> Measured {

@@ -18,7 +18,7 @@ use crate::runtime::process::{Process, lock};
 
 /// The shared rings of one process, by receiver. Each is made when it is first used.
 #[derive(Debug)]
-pub(crate) struct Lanes {
+pub(crate) struct SharedRings {
     /// Boxed, because a process of a large job has thousands of shared rings and uses few.
     by_receiver: Box<[OnceLock<Box<Mutex<Outbox>>>]>,
     /// True if some shared ring has staged records. Set by the thread that stages one.
@@ -26,7 +26,7 @@ pub(crate) struct Lanes {
     queued: AtomicBool,
 }
 
-impl Lanes {
+impl SharedRings {
     pub(crate) fn new(receivers: usize) -> Self {
         Self { by_receiver: (0..receivers).map(|_| OnceLock::new()).collect(), queued: AtomicBool::new(false) }
     }
@@ -37,17 +37,17 @@ impl Lanes {
 
     /// The number of calls sent on all shared rings.
     pub(crate) fn calls(&self) -> u64 {
-        self.existing().map(|lane| lock(lane).counters().calls).sum()
+        self.existing().map(|ring| lock(ring).counters().calls).sum()
     }
 
     /// The number of calls sent on all shared rings to some processes.
     pub(crate) fn counted_calls(&self, is_counted: impl Fn(ProcessId) -> bool) -> u64 {
-        self.existing().map(lock).filter(|lane| is_counted(lane.to_process())).map(|lane| lane.counted_calls()).sum()
+        self.existing().map(lock).filter(|ring| is_counted(ring.to_process())).map(|ring| ring.counted_calls()).sum()
     }
 
     /// Drops the records for a process that is gone.
     pub(crate) fn lose(&self, lost: ProcessId) {
-        self.existing().map(lock).filter(|lane| lane.to_process() == lost).for_each(|mut lane| lane.lose());
+        self.existing().map(lock).filter(|ring| ring.to_process() == lost).for_each(|mut ring| ring.lose());
     }
 
     /// Sends on the shared ring to a worker.
@@ -71,11 +71,11 @@ impl Lanes {
             process.connect(owner)?;
         }
         let source = process.shape().callable() + process.id().number();
-        let mut lane = lock(cell.get_or_init(|| Box::new(Mutex::new(new_outbox(process, source, to)))));
-        if let Some(lost) = process.losses.lost(lane.to_process()) {
+        let mut ring = lock(cell.get_or_init(|| Box::new(Mutex::new(new_outbox(process, source, to)))));
+        if let Some(lost) = process.losses.lost(ring.to_process()) {
             return Err(lost);
         }
-        process.job.check_callable(lane.to_process(), how.entry)?;
+        process.job.check_callable(ring.to_process(), how.entry)?;
         let record_bytes = farside_fabric::ring::record_bytes(payload.bytes());
         let max = process.settings().ring_cap_bytes / 2;
         if record_bytes > max {
@@ -83,11 +83,11 @@ impl Lanes {
         }
         let keeping = when_full.keeping();
         process.accesses.end();
-        if lane.send(how, &mut *payload).is_ok() {
+        if ring.send(how, &mut *payload).is_ok() {
             return Ok(());
         }
-        let sent = lane.send_slowly(process, how, keeping, payload);
-        if !lane.is_finished() {
+        let sent = ring.send_slowly(process, how, keeping, payload);
+        if !ring.is_finished() {
             self.queued.store(true, Ordering::Relaxed);
         }
         sent.map(drop)
@@ -121,25 +121,25 @@ impl Lanes {
     /// [`Error::Full`] if the shared ring will never have room; otherwise any error of the
     /// transport.
     pub(crate) fn may_send(&self, process: &Process, to: WorkerId, record_bytes: usize) -> Result<bool> {
-        let Some(lane) = self.by_receiver.get(to.index()).and_then(OnceLock::get) else { return Ok(true) };
-        let mut lane = lock(lane);
-        lane.send_staged(process)?;
-        let may_send = lane.may_send(process, record_bytes)?;
+        let Some(ring) = self.by_receiver.get(to.index()).and_then(OnceLock::get) else { return Ok(true) };
+        let mut ring = lock(ring);
+        ring.send_staged(process)?;
+        let may_send = ring.may_send(process, record_bytes)?;
         // The request stays announced, because another thread may wait, too. It costs the receiver
         // a look at this process's doorbells for each chunk.
-        lane.wait_for_credit(true);
+        ring.wait_for_credit(true);
         // Looks once more for credit that came before the receiver could see the request.
-        Ok(may_send || lane.may_send(process, record_bytes)?)
+        Ok(may_send || ring.may_send(process, record_bytes)?)
     }
 
     /// Gives up the shared ring to a worker if it is idle, because that worker's process needs the
     /// memory. Called by the service thread.
     pub(crate) fn give_up_if_idle(&self, process: &Process, to: WorkerId) {
-        let lane = self.by_receiver.get(to.index()).and_then(OnceLock::get);
+        let ring = self.by_receiver.get(to.index()).and_then(OnceLock::get);
         // A locked shared ring is in use.
-        if let Some(mut lane) = lane.and_then(|lane| lane.try_lock().ok()) {
+        if let Some(mut ring) = ring.and_then(|ring| ring.try_lock().ok()) {
             // A receiver that cannot be reached keeps the ring, or is gone.
-            let _ = lane.give_up_if_idle(process);
+            let _ = ring.give_up_if_idle(process);
         }
     }
 
@@ -151,7 +151,7 @@ impl Lanes {
 
     /// Returns whether credit has arrived for records staged on some shared ring.
     pub(crate) fn may_move(&self) -> bool {
-        self.existing().any(|lane| lock(lane).staged_may_move())
+        self.existing().any(|ring| lock(ring).staged_may_move())
     }
 
     /// Sends records staged on the shared rings, as far as there is room. Returns whether anything
@@ -160,10 +160,10 @@ impl Lanes {
         // Cleared before the looks: a thread that stages a record after a look sets it again.
         self.queued.store(false, Ordering::Relaxed);
         let mut sent = false;
-        for lane in self.existing() {
-            let mut lane = lock(lane);
-            sent |= lane.send_staged(process)?;
-            if !lane.is_finished() {
+        for ring in self.existing() {
+            let mut ring = lock(ring);
+            sent |= ring.send_staged(process)?;
+            if !ring.is_finished() {
                 self.queued.store(true, Ordering::Relaxed);
             }
         }

@@ -29,18 +29,18 @@ const NUMBER_MIN: u32 = 1 << 31;
 
 /// The message replies to one worker, or to all non-worker threads of one process.
 #[derive(Debug)]
-pub(crate) struct Letters {
+pub(crate) struct MessageReplies {
     /// For each slot in the starter memory its generation, and the worker that was called. Written
     /// by the owner of the slots, read by threads that take in messages. Other processes cannot
     /// reach them, unlike the slots.
     books: Arc<[AtomicU64]>,
-    mail: Mutex<Mail>,
+    arrivals: Mutex<Arrivals>,
 }
 
 #[derive(Debug, Default)]
-struct Mail {
+struct Arrivals {
     /// Every call without a slot, and every call with a slot whose answer has begun to arrive.
-    letters: HashMap<SlotHandle, Letter>,
+    message_replies: HashMap<SlotHandle, MessageReply>,
     /// The number of calls without a slot so far.
     calls: u64,
     /// Watched message replies of which there is news.
@@ -51,7 +51,7 @@ struct Mail {
 
 /// An answer that arrives in messages.
 #[derive(Debug)]
-struct Letter {
+struct MessageReply {
     /// The worker that was called.
     on: WorkerId,
     holder: Holder,
@@ -67,7 +67,7 @@ struct Letter {
     is_watched: bool,
 }
 
-impl Letter {
+impl MessageReply {
     fn to_call_of(on: WorkerId) -> Self {
         let (holder, from, status) = (Holder::Called, None, Status::Waiting);
         Self { on, holder, marked: 0, from, status, total: 0, bytes: Vec::new(), is_watched: false }
@@ -85,9 +85,9 @@ enum Fault {
     Piece,
 }
 
-impl Letters {
+impl MessageReplies {
     pub(crate) fn new(slots: usize) -> Self {
-        Self { books: (0..slots).map(|_| AtomicU64::new(0)).collect(), mail: Mutex::default() }
+        Self { books: (0..slots).map(|_| AtomicU64::new(0)).collect(), arrivals: Mutex::default() }
     }
 
     /// The books of the slots; see [`book`].
@@ -97,52 +97,52 @@ impl Letters {
 
     /// Registers a call without a slot.
     pub(crate) fn expect(&self, on: WorkerId) -> SlotHandle {
-        let mut mail = lock(&self.mail);
-        let number = mail.calls;
-        mail.calls += 1;
+        let mut arrivals = lock(&self.arrivals);
+        let number = arrivals.calls;
+        arrivals.calls += 1;
         let index = NUMBER_MIN | number as u32;
         let handle = SlotHandle { index, generation: (number >> NUMBER_MIN.trailing_zeros()) as u32 };
-        mail.letters.insert(handle, Letter::to_call_of(on));
+        arrivals.message_replies.insert(handle, MessageReply::to_call_of(on));
         handle
     }
 
     /// The worker called by a call without a slot, and the process that owes the answer. `None` if
     /// the answer is complete, or is not expected.
     pub(crate) fn awaited(&self, handle: SlotHandle) -> Option<(WorkerId, Holder)> {
-        let mail = lock(&self.mail);
-        let letter = mail.letters.get(&handle).filter(|letter| letter.status == Status::Waiting)?;
-        Some((letter.on, letter.holder))
+        let arrivals = lock(&self.arrivals);
+        let reply = arrivals.message_replies.get(&handle).filter(|reply| reply.status == Status::Waiting)?;
+        Some((reply.on, reply.holder))
     }
 
     /// Removes a message reply. Returns the worker that was called, the status, and what has
     /// arrived of the result. Pieces that still come are discarded.
     pub(crate) fn take(&self, handle: SlotHandle) -> Option<(WorkerId, Status, Vec<u8>)> {
-        let mut mail = lock(&self.mail);
-        let letter = mail.letters.remove(&handle)?;
-        if letter.is_watched {
-            mail.news.push(handle);
+        let mut arrivals = lock(&self.arrivals);
+        let reply = arrivals.message_replies.remove(&handle)?;
+        if reply.is_watched {
+            arrivals.news.push(handle);
         }
-        Some((letter.on, letter.status, letter.bytes))
+        Some((reply.on, reply.status, reply.bytes))
     }
 
     /// Makes [`take_news`](Self::take_news) return this message reply now, and again whenever
     /// something about it changes.
     pub(crate) fn watch(&self, handle: SlotHandle) {
-        let mut mail = lock(&self.mail);
-        mail.news.push(handle);
-        if let Some(letter) = mail.letters.get_mut(&handle) {
-            letter.is_watched = true;
+        let mut arrivals = lock(&self.arrivals);
+        arrivals.news.push(handle);
+        if let Some(reply) = arrivals.message_replies.get_mut(&handle) {
+            reply.is_watched = true;
         }
     }
 
     /// Returns whether there is news of a watched message reply.
     pub(crate) fn has_news(&self) -> bool {
-        !lock(&self.mail).news.is_empty()
+        !lock(&self.arrivals).news.is_empty()
     }
 
     /// The watched message replies of which there is news.
     pub(crate) fn take_news(&self) -> Vec<SlotHandle> {
-        std::mem::take(&mut lock(&self.mail).news)
+        std::mem::take(&mut lock(&self.arrivals).news)
     }
 
     /// Adds a piece of an answer. `state` is that of the call's slot, if it has one: the first
@@ -158,11 +158,11 @@ impl Letters {
         let AnswerPiece { status, total, offset, bytes } = piece;
         let status = Status::of_answer(status).ok_or(Fault::Piece)?;
         let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= total).ok_or(Fault::Piece)?;
-        let mut mail = lock(&self.mail);
-        let Mail { letters, news, .. } = &mut *mail;
+        let mut arrivals = lock(&self.arrivals);
+        let Arrivals { message_replies, news, .. } = &mut *arrivals;
         let handle = name.handle();
-        let letter = match (letters.entry(handle), state) {
-            (Entry::Occupied(letter), _) => letter.into_mut(),
+        let reply = match (message_replies.entry(handle), state) {
+            (Entry::Occupied(reply), _) => reply.into_mut(),
             (Entry::Vacant(_), None) => return Err(Fault::Late),
             (Entry::Vacant(unknown), Some(state)) => {
                 let on = self.called(name)?;
@@ -175,31 +175,31 @@ impl Letters {
                 if !claim(state, name.generation) {
                     return Err(Fault::Late);
                 }
-                unknown.insert(Letter::to_call_of(on))
+                unknown.insert(MessageReply::to_call_of(on))
             }
         };
-        check_sender(process, from, letter.on)?;
-        let begun = letter.from.map(|first| (first, letter.total));
+        check_sender(process, from, reply.on)?;
+        let begun = reply.from.map(|first| (first, reply.total));
         match begun {
-            _ if letter.status != Status::Waiting => return Err(Fault::Late),
+            _ if reply.status != Status::Waiting => return Err(Fault::Late),
             Some((first, _)) if first != from => return Err(Fault::Sender),
             Some((_, before)) if before != total => return Err(Fault::Piece),
-            _ if offset != letter.bytes.len() as u64 => return Err(Fault::Piece),
-            _ => (letter.from, letter.total, letter.holder) = (Some(from), total, Holder::Process(from)),
+            _ if offset != reply.bytes.len() as u64 => return Err(Fault::Piece),
+            _ => (reply.from, reply.total, reply.holder) = (Some(from), total, Holder::Process(from)),
         }
-        match letter.bytes.is_empty() {
-            true => letter.bytes = bytes,
-            false => letter.bytes.extend_from_slice(&bytes),
+        match reply.bytes.is_empty() {
+            true => reply.bytes = bytes,
+            false => reply.bytes.extend_from_slice(&bytes),
         }
         if end < total {
             return Ok(false);
         }
-        letter.status = status;
-        if letter.is_watched {
+        reply.status = status;
+        if reply.is_watched {
             news.push(handle);
         }
         if let Some(state) = state {
-            finish(state, SlotState::new(name.generation, Status::Letter));
+            finish(state, SlotState::new(name.generation, Status::MessageReply));
         }
         Ok(true)
     }
@@ -215,8 +215,8 @@ impl Letters {
         mark: Mark,
         state: Option<&AtomicU64>,
     ) -> Result<(), Fault> {
-        let mut mail = lock(&self.mail);
-        let Mail { letters, news, marked, .. } = &mut *mail;
+        let mut arrivals = lock(&self.arrivals);
+        let Arrivals { message_replies, news, marked, .. } = &mut *arrivals;
         let handle = name.handle();
         if let Some(state) = state {
             check_sender(process, from, self.called(name)?)?;
@@ -230,13 +230,13 @@ impl Letters {
             }
             return Ok(());
         }
-        let letter = letters.get_mut(&handle).ok_or(Fault::Late)?;
-        check_sender(process, from, letter.on)?;
+        let reply = message_replies.get_mut(&handle).ok_or(Fault::Late)?;
+        check_sender(process, from, reply.on)?;
         // Marks that come behind a piece of the answer are old, too.
-        if letter.from.is_none() && letter.marked < number {
-            (letter.marked, letter.holder) = (number, mark.holder(from));
+        if reply.from.is_none() && reply.marked < number {
+            (reply.marked, reply.holder) = (number, mark.holder(from));
         }
-        if letter.is_watched {
+        if reply.is_watched {
             news.push(handle);
         }
         Ok(())
@@ -275,15 +275,15 @@ fn check_sender(process: &Process, from: ProcessId, on: WorkerId) -> Result<(), 
 
 /// Returns the message replies under the name of a call of this process, and the index of their
 /// owner.
-fn letters_of(process: &Process, name: ReplyName) -> Option<(&Letters, usize)> {
+fn letters_of(process: &Process, name: ReplyName) -> Option<(&MessageReplies, usize)> {
     let (of, local) = process.shape().answer_place(name.worker)?;
-    (of == process.id()).then(|| (&*process.calls.letters[local], local))
+    (of == process.id()).then(|| (&*process.calls.message_replies[local], local))
 }
 
 /// Takes a piece of an answer to a call of this process. Pieces come in order.
 pub(crate) fn take_piece(process: &Process, from: ProcessId, name: ReplyName, piece: AnswerPiece) {
-    let Some((letters, local)) = letters_of(process, name) else { return };
-    match letters.add(process, from, name, piece, state_of(process, letters, local, name)) {
+    let Some((message_replies, local)) = letters_of(process, name) else { return };
+    match message_replies.add(process, from, name, piece, state_of(process, message_replies, local, name)) {
         Ok(true) => process.home().doorbell(local).ring_if_asleep(),
         Ok(false) => {}
         Err(fault) => report(from, name, fault),
@@ -292,8 +292,8 @@ pub(crate) fn take_piece(process: &Process, from: ProcessId, name: ReplyName, pi
 
 /// Notes that `from` has sent or received the reply to a call of this process.
 pub(crate) fn take_mark(process: &Process, from: ProcessId, name: ReplyName, number: u32, mark: Mark) {
-    let Some((letters, local)) = letters_of(process, name) else { return };
-    match letters.mark(process, from, name, number, mark, state_of(process, letters, local, name)) {
+    let Some((message_replies, local)) = letters_of(process, name) else { return };
+    match message_replies.mark(process, from, name, number, mark, state_of(process, message_replies, local, name)) {
         // The new holder may be lost already.
         Ok(()) => process.home().doorbell(local).ring_if_asleep(),
         Err(fault) => report(from, name, fault),
@@ -301,9 +301,14 @@ pub(crate) fn take_mark(process: &Process, from: ProcessId, name: ReplyName, num
 }
 
 /// Returns the state of a call's slot; `None` if it has none.
-fn state_of<'p>(process: &'p Process, letters: &Letters, local: usize, name: ReplyName) -> Option<&'p AtomicU64> {
+fn state_of<'p>(
+    process: &'p Process,
+    message_replies: &MessageReplies,
+    local: usize,
+    name: ReplyName,
+) -> Option<&'p AtomicU64> {
     let slot = name.slot as usize;
-    (slot < letters.books.len()).then(|| process.home().reply_state(local, slot))
+    (slot < message_replies.books.len()).then(|| process.home().reply_state(local, slot))
 }
 
 fn report(from: ProcessId, name: ReplyName, fault: Fault) {
@@ -493,7 +498,9 @@ mod tests {
                     assert_eq!((called, holder, Status::Waiting), (on, expected.holder, expected.status));
                     replies.give_up(handle);
                 }
-                ReplyOutcome::Letter => assert_eq!(replies.take_letter(handle), (on, expected.status, expected.bytes)),
+                ReplyOutcome::MessageReply => {
+                    assert_eq!(replies.take_message_reply(handle), (on, expected.status, expected.bytes))
+                }
                 other => panic!("{other:?}, not {expected:?}"),
             }
         }

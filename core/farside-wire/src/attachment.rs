@@ -1,4 +1,4 @@
-//! [`Beside`]: values with a part that travels separately from the bytes.
+//! [`Attachment`]: values with a part that travels separately from the bytes.
 
 use crate::{Decoder, Encoder, Schema, WireError};
 
@@ -6,9 +6,9 @@ use crate::{Decoder, Encoder, Schema, WireError};
 /// for goes [next to](Encoder::attach) the bytes, and becomes usable by the
 /// [context](Decoder::context) at the receiver.
 ///
-/// [`crate::travels_beside!`] makes such a type [`Wire`](trait@crate::Wire) without
+/// [`crate::travels_attached!`] makes such a type [`Wire`](trait@crate::Wire) without
 /// unsafe code. The functions are those of `Wire`, which names them.
-pub trait Beside: Sized + Send + 'static {
+pub trait Attachment: Sized + Send + 'static {
     /// See [`Wire::describe`](crate::Wire::describe).
     fn describe(schema: &mut Schema);
 
@@ -22,15 +22,15 @@ pub trait Beside: Sized + Send + 'static {
     fn decode(input: &mut Decoder<'_>) -> Result<Self, WireError>;
 }
 
-/// Implements [`Wire`](trait@crate::Wire) for a type that implements [`Beside`].
+/// Implements [`Wire`](trait@crate::Wire) for a type that implements [`Attachment`].
 ///
 /// ```
-/// use farside_wire::{Beside, Decoder, Encoder, Schema, Wire, WireError, decode, encode};
+/// use farside_wire::{Attachment, Decoder, Encoder, Schema, Wire, WireError, decode, encode};
 ///
 /// /// A number of the sender.
 /// struct Ticket(u32);
 ///
-/// impl Beside for Ticket {
+/// impl Attachment for Ticket {
 ///     fn describe(schema: &mut Schema) {
 ///         schema.word("Ticket");
 ///     }
@@ -44,14 +44,14 @@ pub trait Beside: Sized + Send + 'static {
 ///     }
 /// }
 ///
-/// farside_wire::travels_beside!([] Ticket);
+/// farside_wire::travels_attached!([] Ticket);
 ///
 /// let bytes = encode(&Ticket(7), Vec::new());
 /// assert_eq!(decode::<Ticket>(Decoder::new(&bytes), 0)?.0, 7);
 /// # Ok::<(), WireError>(())
 /// ```
 #[macro_export]
-macro_rules! travels_beside {
+macro_rules! travels_attached {
     ([$($parameters:tt)*] $type:ty) => {
         // SAFETY: (1) no process makes a value of what `write` wrote; (2) `wire_bytes` and `write`
         // are those of one byte; (3) the destructor of `Self` runs in `write`; (4) `read` consumes
@@ -73,15 +73,15 @@ macro_rules! travels_beside {
             }
 
             fn describe(schema: &mut $crate::Schema) {
-                <Self as $crate::Beside>::describe(schema);
+                <Self as $crate::Attachment>::describe(schema);
             }
 
             fn encode(&self, out: &mut $crate::Encoder) {
-                <Self as $crate::Beside>::encode(self, out);
+                <Self as $crate::Attachment>::encode(self, out);
             }
 
             fn decode(input: &mut $crate::Decoder<'_>) -> ::core::result::Result<Self, $crate::WireError> {
-                <Self as $crate::Beside>::decode(input)
+                <Self as $crate::Attachment>::decode(input)
             }
         }
     };
@@ -89,11 +89,11 @@ macro_rules! travels_beside {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Beside, Decoder, Encoder, Schema, WireError, from_bytes, to_bytes};
+    use crate::{Attachment, Decoder, Encoder, Schema, WireError, from_bytes, to_bytes};
 
     struct Nothing;
 
-    impl Beside for Nothing {
+    impl Attachment for Nothing {
         fn describe(schema: &mut Schema) {
             schema.word("Nothing");
         }
@@ -105,7 +105,7 @@ mod tests {
         }
     }
 
-    travels_beside!([] Nothing);
+    travels_attached!([] Nothing);
 
     #[test]
     fn no_process_of_a_job_gets_such_a_value() {

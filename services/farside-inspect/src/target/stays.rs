@@ -1,4 +1,4 @@
-//! [`Holds`]: how readers have all workers stay at one step, and change things there.
+//! [`Stays`]: how readers have all workers stay at one step, and change things there.
 //!
 //! A *hold* names a step. Each worker of the process stays when it has completed that step, or the
 //! first one behind it, and is about to publish the next: it serves others, and goes on when the
@@ -24,10 +24,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use farside::{Caller, DeadlineHold, Error, WorkerId};
+use farside::{Caller, DeadlinePause, Error, WorkerId};
 
 use super::lease::{Lease, ReaderId};
-use crate::protocol::{HeldKind, HeldThing, Refused, Stayed};
+use crate::protocol::{HeldItem, HeldKind, Refused, Stayed};
 use crate::sync::lock;
 
 /// The time in which a store of a worker reaches the door's thread.
@@ -41,7 +41,7 @@ const ACTIONS_MAX: usize = 64;
 
 /// The hold of a process, and its workers.
 #[derive(Debug, Default)]
-pub(super) struct Holds {
+pub(super) struct Stays {
     state: Mutex<State>,
     /// Wakes programs without a job that stay.
     changed: Condvar,
@@ -49,7 +49,7 @@ pub(super) struct Holds {
 
 #[derive(Debug, Default)]
 struct State {
-    hold: Option<Hold>,
+    hold: Option<Stay>,
     /// The reader that asked for a hold which ended before all workers stayed, and those that did
     /// not.
     missed: Option<(ReaderId, Vec<(u32, u64)>)>,
@@ -59,7 +59,7 @@ struct State {
 }
 
 #[derive(Debug)]
-struct Hold {
+struct Stay {
     lease: Lease,
     /// The reader that has asked for it, or for its continuation, last.
     asker: ReaderId,
@@ -69,7 +69,7 @@ struct Hold {
     /// Readers that wait until all workers stay.
     wakers: Vec<Waker>,
     /// Workers that wait for those that stay do so for longer than their deadline.
-    _deadlines: Option<DeadlineHold>,
+    _deadlines: Option<DeadlinePause>,
 }
 
 /// A view, as holds see it.
@@ -109,7 +109,7 @@ impl Steps {
 
 impl State {
     /// The hold, unless it is over.
-    fn hold(&mut self) -> Option<&mut Hold> {
+    fn hold(&mut self) -> Option<&mut Stay> {
         self.hold.as_mut().filter(|hold| !hold.lease.is_over())
     }
 
@@ -149,7 +149,7 @@ impl State {
     }
 }
 
-impl Holds {
+impl Stays {
     pub(super) fn set_caller(&self, caller: Caller) {
         lock(&self.state).caller = Some(caller);
     }
@@ -180,7 +180,7 @@ impl Holds {
     }
 
     /// Returns whether a step is the last before a hold, of which readers want a copy.
-    pub(super) fn wants(&self, step: u64) -> bool {
+    pub(super) fn keeps_copy_of(&self, step: u64) -> bool {
         lock(&self.state).hold().is_some_and(|hold| step >= hold.after)
     }
 
@@ -256,20 +256,20 @@ impl Holds {
             (Some(_), None) => return Err(Refused::Held { what: "the job".into() }),
             (None, None) => {
                 let number = new.number();
-                let deadlines = state.caller.as_ref().map(Caller::hold_deadlines);
+                let deadlines = state.caller.as_ref().map(Caller::pause_deadlines);
                 state.hold =
-                    Some(Hold { lease: new, asker, after, is_pause, wakers: Vec::new(), _deadlines: deadlines });
+                    Some(Stay { lease: new, asker, after, is_pause, wakers: Vec::new(), _deadlines: deadlines });
                 number
             }
         };
-        let mut staying = Staying { holds: self.clone(), number, ends_hold: is_new };
+        let mut staying = Staying { stays: self.clone(), number, ends_stay: is_new };
         state.flag();
         self.wake(state);
         std::thread::sleep(STORE_TIME);
         // Of a step that was published before the flags were set, there may be no copy.
         match self.newest() {
             Some(step) if step > after || (is_new && step == after) => {
-                staying.ends_hold = true;
+                staying.ends_stay = true;
                 Err(Refused::Passed { step })
             }
             _ => Ok(staying),
@@ -277,12 +277,12 @@ impl Holds {
     }
 
     /// The hold, if there is one.
-    pub(super) fn held(&self) -> Option<HeldThing> {
+    pub(super) fn held(&self) -> Option<HeldItem> {
         let mut state = lock(&self.state);
         let hold = state.hold()?;
         let (number, kind) = (hold.lease.number(), if hold.is_pause { HeldKind::Pause } else { HeldKind::Change });
         let step = state.stayed().flatten().map(|(_, step)| step);
-        Some(HeldThing { number, kind, step })
+        Some(HeldItem { number, kind, step })
     }
 
     /// The workers for which a reader waits, or did until the hold that it asked for ended.
@@ -343,17 +343,17 @@ impl Holds {
 /// continued it: then workers that are late stay when they come to the step.
 #[derive(Debug)]
 pub(super) struct Staying {
-    holds: Arc<Holds>,
+    stays: Arc<Stays>,
     number: u64,
-    ends_hold: bool,
+    ends_stay: bool,
 }
 
 impl Future for Staying {
     type Output = Result<Stayed, Refused>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let holds = self.holds.clone();
-        let mut state = lock(&holds.state);
+        let stays = self.stays.clone();
+        let mut state = lock(&stays.state);
         let Some(hold) = state.hold.as_mut().filter(|hold| hold.lease.number() == self.number) else {
             return Poll::Ready(Err(Refused::Over));
         };
@@ -361,7 +361,7 @@ impl Future for Staying {
         hold.wakers.push(context.waker().clone());
         let after = hold.after;
         if let Some(steps) = state.stayed() {
-            self.ends_hold = false;
+            self.ends_stay = false;
             return Poll::Ready(Ok(Stayed { hold: self.number, steps }));
         }
         // A worker that has missed the flag is further than one that stays.
@@ -369,7 +369,7 @@ impl Future for Staying {
         let newest = state.workers.values().filter_map(Steps::newest).max();
         match newest {
             Some(step) if stays.is_some_and(|stays| stays >= after && stays < step) => {
-                self.ends_hold = true;
+                self.ends_stay = true;
                 Poll::Ready(Err(Refused::Passed { step }))
             }
             _ => Poll::Pending,
@@ -379,8 +379,8 @@ impl Future for Staying {
 
 impl Drop for Staying {
     fn drop(&mut self) {
-        if self.ends_hold {
-            self.holds.give_up(self.number);
+        if self.ends_stay {
+            self.stays.give_up(self.number);
         }
     }
 }
