@@ -169,7 +169,7 @@ pub struct To<'w, S = Worker, N = LatchAddress> {
     pub(super) when_full: Option<WhenFull>,
     pub(crate) notify: Notify<N>,
     is_shared: bool,
-    /// True if the path uses a shared ring or a latch, unlike most calls.
+    /// True if calls take the slow path: on a shared ring, counted when sent, or held.
     special: bool,
     batch_bytes: usize,
     /// The maximum age of a batch. This field and the next have 32 bits, because each call copies
@@ -234,10 +234,13 @@ impl<'w, S: Sends<'w>> To<'w, S> {
             synchronizer.asks(process);
         }
         self.notify = match on {
-            On::Sent => Notify::Sent(synchronizer.address()),
+            On::Sent => {
+                self.special = true;
+                Notify::Sent(synchronizer.address())
+            }
+            // The call itself says what its receiver counts down.
             On::Executed => Notify::Executed(synchronizer.address()),
         };
-        self.special = true;
         self
     }
 
