@@ -448,13 +448,13 @@ fn a_worker_between_keeps_few_items() {
     }
 }
 
-/// At 1024 workers, each with items for all, the whole simulated job has less than 8 MiB a worker:
+/// At 1024 workers, each with items for all, the whole simulated job has less than 4 MiB a worker:
 /// batches, rings, and all else. The memory is that of the whole process, so this test must not run
 /// next to others of this program.
 fn a_thousand_workers_have_bounded_buffers() {
     const WORKERS: u32 = 1024;
     const ITEMS: u32 = 16_384;
-    const BYTES_MAX: u64 = 8 << 20;
+    const BYTES_MAX: u64 = 4 << 20;
     let sum = Arc::new(AtomicU64::new(0));
     farside::simulate(WORKERS, 1, 1, |me| {
         let part = sum.clone();
