@@ -1,8 +1,8 @@
 //! [`ThreadPool`]: threads that run work of several sources.
 //!
-//! Work of one source begins in order, and sources take turns: much work of one source does not
-//! delay little work of another. Work that runs is not interrupted, so an option limits the work of
-//! one source that runs at once.
+//! Work of one source begins in order, and sources take turns: a source with much work does not
+//! delay a source with little. Work that runs is not interrupted, so an option limits how much work
+//! of one source runs at once.
 //!
 //! | [`PoolOptions::are_lasting`] | threads start | a thread without work |
 //! |---|---|---|
@@ -34,8 +34,8 @@ pub struct PoolOptions {
     pub name: &'static str,
     /// The most threads at once. With 0, only [`ThreadPool::run_one`] runs work.
     pub threads: usize,
-    /// True if threads stay when there is no work. Not for simulated threads: they would sleep in
-    /// the system.
+    /// True if threads stay when there is no work. Must be false for simulated threads, which would
+    /// sleep in the system.
     pub are_lasting: bool,
     /// The most work of one source that runs at once.
     pub running_max: usize,
@@ -138,21 +138,20 @@ impl ThreadPool {
         Ok(())
     }
 
-    /// Has a thread run work. Returns false if the pool is full or closed. Work that will not run
-    /// is dropped.
+    /// Has a thread run work. Returns false and drops the work if the pool is full or closed.
     ///
     /// # Errors
     /// The error of the system if a thread is needed and cannot be started.
     pub fn add(&self, source: u64, work: Work) -> io::Result<bool> {
         let PoolOptions { threads, are_lasting, running_max, unfinished_max, .. } = self.0.options;
-        // Dropped before the work, which may own what uses this pool.
+        // Unlocked before refused work is dropped, because the work may own a user of this pool.
         let mut guard = lock(&self.0.state);
         let state = &mut *guard;
         if state.is_closed || state.unfinished >= unfinished_max {
             return Ok(false);
         }
         if !are_lasting && state.threads < threads && state.may_run(source, running_max) {
-            // Further threads could start, so no work waits that may run: none of this source.
+            // Another thread may start, so no work waits that may run. None of this source does.
             self.start_thread(state)?;
             state.unfinished += 1;
             state.sources.entry(source).or_default().running += 1;
@@ -192,7 +191,7 @@ impl ThreadPool {
         lock(&self.0.state).unfinished
     }
 
-    /// Counts work as unfinished that waits for something else than a thread.
+    /// Counts one more piece of work as unfinished, which waits for something else than a thread.
     pub fn count_one(&self) {
         lock(&self.0.state).unfinished += 1;
     }

@@ -7,7 +7,7 @@ use farside::prelude::*;
 use farside::{GlobalSlice, Result};
 use farside_fabric::transport::AtomicChange;
 
-/// Waiting for the signals of an array of words, of which each is numbered by its place. A word
+/// Waits for signals in an array of words. The number of a word is its place in the array. A word
 /// that is not zero is a notification.
 ///
 /// A worker puts data and notifies by a [signal](farside::Signal)
@@ -171,7 +171,7 @@ fn find(
     unsafe { me.with_own_words(words.start().address(), words.len(), look) }
 }
 
-/// Takes all of them, or none.
+/// Takes all notifications, or none.
 #[track_caller]
 fn try_take_all(words: &GlobalSlice<u64>, me: &Worker) -> Result<Option<Vec<u64>>> {
     if find(words, me, |_, value, _| Ok(value == 0))?.is_some() {
@@ -192,7 +192,7 @@ fn try_take_all(words: &GlobalSlice<u64>, me: &Worker) -> Result<Option<Vec<u64>
     let mut values = values.into_iter();
     find(words, me, |_, _, change| {
         let Some(new) = values.next() else { return Ok(true) };
-        // A newer one that arrived meanwhile has replaced it.
+        // A newer notification that arrived meanwhile has replaced the taken one.
         change(AtomicChange::CompareSwap { expected: 0, new }).map(|_| false)
     })?;
     looked.map(|_| None)

@@ -80,7 +80,7 @@ pub struct Mapped {
     memory: Arc<Allocated>,
     offset: usize,
     bytes: usize,
-    /// Origin the memory at the peer.
+    /// Keeps the memory at the peer alive.
     _remote: Arc<Remote>,
 }
 

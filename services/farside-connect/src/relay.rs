@@ -21,7 +21,7 @@ use crate::path::LinkEnd;
 use crate::remote::Remote;
 use crate::segments::Segments;
 
-/// The most requests that wait for the owner, with the one that is carried out.
+/// The most requests that wait for the owner, including the one that is carried out.
 const UNFINISHED_MAX: usize = 4096;
 /// The most bytes that wait to be written there. A push has at most 4 MiB under way.
 const WAITING_BYTES_MAX: usize = 64 << 20;
@@ -31,7 +31,7 @@ const WAITING_BYTES_MAX: usize = 64 << 20;
 pub(crate) struct Relay {
     remote: Arc<Remote>,
     state: Mutex<State>,
-    /// Does what waits, one request at a time.
+    /// Carries out the waiting requests, one at a time.
     threads: ThreadPool,
 }
 
@@ -60,7 +60,7 @@ impl Relay {
         Area::passing_on(bytes, may_write, Arc::new(Self { remote, state: Mutex::default(), threads }))
     }
 
-    /// Does the first request that waits.
+    /// Carries out the first request that waits.
     fn do_first(&self) {
         leave_turns_to_drive();
         let mut state = lock(&self.state);

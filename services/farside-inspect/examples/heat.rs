@@ -79,7 +79,7 @@ fn run(me: &Worker, steps: u64) -> Result<()> {
         rows
     };
     let (mut now, mut next) = (cold(), cold());
-    // Temperatures that cells keep. Those who look may change them.
+    // Temperatures that cells keep. Readers may change them.
     let mut sources: Vec<Row> = vec![[0.0; SIZE]; count];
     let place = |name| me.view::<f64>(name).shape([count, SIZE]).part_of([SIZE, SIZE], [first, 0]).units("K");
     let heat = place("temperature").kind(Kind::Image).open()?;

@@ -2,7 +2,7 @@
 //!
 //! A program shows its data with [`Expose`]. Another program, of the same user on the same machine,
 //! finds the job and reads it: the command `farside inspect`, or one that uses `farside-viewer`.
-//! From another machine it proves a token. The job itself stays closed: who looks takes no part in
+//! From another machine it proves a token. The job itself stays closed: a reader takes no part in
 //! its collectives, calls or verdicts.
 //!
 //! | to | use |
@@ -32,15 +32,15 @@
 //!
 //! | room | contents |
 //! |---|---|
-//! | `error`, `atomics`, `word`, `lease`, `slots` | errors; the lock of memory; who holds something; copies of a view |
-//! | `holds` | how all workers stay at one step |
+//! | `error`, `atomics`, `word`, `lease`, `slots` | errors; the lock of memory; readers that hold something; copies of a view |
+//! | `stays` | how all workers stay at one step |
 //! | `shared`, `locked` | what the program and the door share of a view, and of memory |
-//! | `areas`, `description` | what the workers of a process show, and what is said of it |
+//! | `areas`, `description` | what the workers of a process show, and its descriptions |
 //! | `questions`, `activity`, `conductor` | functions of workers; what workers do; changes in all processes |
 //! | `handlers` | what the door does for its clients |
 //! | `setting`, `network`, `door` | what the environment says; the door on the network; the door of a process |
 //! | `host` | a worker, or a program without a job |
-//! | `view`, `named`, `memory` | what a program holds of that which it shows |
+//! | `view`, `named`, `memory` | the values by which a program shows something |
 //! | `standalone`, `launcher`, `simulated` | programs without a job; launchers; tests |
 
 #![forbid(unsafe_code)]

@@ -84,7 +84,7 @@ pub enum Role {
     Memory,
     /// A number that the program sets.
     Gauge,
-    /// A number that those who look may set, within bounds.
+    /// A number that readers may set, within bounds.
     Parameter {
         /// The lowest value.
         least: f64,
@@ -136,7 +136,7 @@ pub struct Part {
     pub role: Role,
     /// How it is best drawn.
     pub kind: Kind,
-    /// True if those who look may write it.
+    /// True if readers may write it.
     pub is_writable: bool,
     /// The type of the elements.
     pub element: ElementType,
@@ -260,14 +260,14 @@ pub enum Order {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 #[wire(crate = "farside_rpc")]
 pub struct Stayed {
-    /// The number of the hold in its process.
+    /// The number of the stay in its process.
     pub hold: u64,
     /// The lowest and the highest of the steps that the workers have completed. `None` if no worker
     /// of the process publishes steps.
     pub steps: Option<(u64, u64)>,
 }
 
-/// A hold or lock of a reader in a process.
+/// A stay of the workers of a process, or a lock of memory, for a reader.
 #[derive(Clone, Debug, PartialEq, Eq, Wire)]
 #[wire(crate = "farside_rpc")]
 pub struct HeldItem {
@@ -279,7 +279,7 @@ pub struct HeldItem {
     pub step: Option<u64>,
 }
 
-/// A kind of thing that a reader holds.
+/// The kind of a [`HeldItem`].
 #[derive(Clone, Debug, PartialEq, Eq, Wire)]
 #[wire(crate = "farside_rpc")]
 pub enum HeldKind {
@@ -370,7 +370,7 @@ pub enum Refused {
         /// The job or the area.
         what: String,
     },
-    /// The hold or lock has ended.
+    /// The stay or lock has ended.
     #[error("the hold has ended, because its time was over or nothing kept it: take a new one")]
     Over,
     /// A step-by-step change is too large.
@@ -438,8 +438,8 @@ pub trait Door {
     /// lock. It ends when the reader [attends](Door::attend) no longer.
     async fn lock(&self, cx: &Call, name: String, worker: u32, reader: u64) -> Result<u64, Refused>;
     /// Has the workers of the process stay after the first step from `after` on, and waits until
-    /// they do: until the end of a pause, or for one change. `hold` continues one. It ends when the
-    /// reader [attends](Door::attend) no longer.
+    /// they do: until the end of a pause, or for one change. `hold` is the number of a stay to
+    /// continue. The stay ends when the reader [attends](Door::attend) no longer.
     async fn stay(
         &self,
         cx: &Call,
@@ -454,10 +454,10 @@ pub trait Door {
     fn awaited(&self, cx: &Call, reader: u64) -> Result<Vec<(u32, u64)>, Never>;
     /// Says that a reader is there, as long as this call is open. The number is the client's own.
     async fn attend(&self, cx: &Call, reader: u64) -> Result<(), Never>;
-    /// Ends a hold or a lock.
+    /// Ends a stay or a lock.
     #[rpc(inline, oneway)]
     fn release(&self, cx: &Call, number: u64);
-    /// The holds and locks of this process.
+    /// The stay and the locks of this process.
     fn held(&self, cx: &Call) -> Result<Vec<HeldItem>, Never>;
     /// Makes changes in this process, whose workers stay, or only checks them. Returns how many
     /// places they reach.

@@ -1,4 +1,4 @@
-//! The side of those who look: [`jobs()`], [`Inspector`], [`Area`].
+//! The reader's side: [`jobs()`], [`Inspector`], [`Area`].
 
 mod area;
 mod attendance;

@@ -24,7 +24,7 @@
 //! | room | contents |
 //! |---|---|
 //! | `selection`, `target` | what a reader selects; which job is meant |
-//! | `client` | the side of those who look |
+//! | `client` | the reader's side |
 //! | `session` | questions and answers as JSON, for the page, Python and scripts |
 //! | `page` | a page for browsers, and its server |
 

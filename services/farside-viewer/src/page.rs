@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `gate` | who is answered: host names, tokens, pages of other origins |
 //! | `door` | connections: how many, for how long |
-//! | `hub` | one reader for all who look at the same |
+//! | `hub` | one reader for all viewers of the same topic |
 //! | `stream` | the newest frames on their way to one viewer |
 //! | `files` | what the browser loads |
 

@@ -207,7 +207,7 @@ fn take_sum(_: &Worker, (): ()) -> u64 {
     SUM.take()
 }
 
-/// Sends through the lane of the process (Seriema: send).
+/// Sends through the shared ring of the process (Seriema: send).
 fn send<const WORDS: usize>(me: &Worker, peer: WorkerId, calls: u64) -> farside::Result<u64> {
     let to = me.to(peer).send_based();
     for number in 0..calls {

@@ -586,7 +586,7 @@ fn a_process_is_a_straggler_once_all_others_have_ended() {
     script.failed(1, "it hangs");
     assert!(!script.coordinator.only_stragglers_run());
     (0..2).for_each(|round| script.idle(0, round, 0, 0));
-    assert!(!script.coordinator.only_stragglers_run(), "process 0 was sent to return, and may take its time");
+    assert!(!script.coordinator.only_stragglers_run(), "process 0 was ordered to return, and may take its time");
     script.ended(0, ProcessEnd::Exited(0));
     assert!(script.coordinator.only_stragglers_run());
     assert_eq!(script.coordinator.running().collect::<Vec<_>>(), [id(1)]);

@@ -74,7 +74,7 @@ impl Signal {
     }
 }
 
-/// A signal that calls give when they were executed: [`To::signalling`].
+/// A signal that a call gives after it was executed: [`To::signalling`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 #[wire(word = "farside::CallSignal")]
 pub struct CallSignal {
@@ -90,7 +90,7 @@ impl Counted for CallSignal {
 }
 
 impl<'w> To<'w> {
-    /// Gives a signal in a word of any process's memory when each call was executed. Calls of
+    /// Signals a word in the memory of any process after each call was executed. Calls of
     /// different workers may share a word, and any worker can [watch](GlobalPtr::until) it. By
     /// contrast, a [`Synchronizer`](crate::Synchronizer) belongs to one worker. This replaces an
     /// earlier [`notify`](Self::notify), also one for [`On::Sent`](crate::On::Sent).

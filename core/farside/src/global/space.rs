@@ -153,7 +153,7 @@ pub(super) fn own_range(process: &Process, address: GlobalAddress, bytes: usize)
 }
 
 /// Returns the region that a range lies in, and the range's offset in it, if no access to it waits.
-/// Does not wait either: a region that is mapped but not attached yet is asked for.
+/// Does not wait: requests a region that is mapped but not attached yet.
 pub(super) fn range_at_once(process: &Process, address: GlobalAddress, bytes: usize) -> Option<(RemoteRegion, u64)> {
     let owner = address.process()?;
     if owner != process.id() && process.links.home_of(owner).is_none() {

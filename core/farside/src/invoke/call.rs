@@ -168,6 +168,7 @@ pub struct To<'w, S = Worker, N = LatchAddress> {
     outbox: Option<&'w RefCell<Outbox>>,
     pub(super) when_full: Option<WhenFull>,
     pub(crate) notify: Notify<N>,
+    /// True if calls go through the shared ring of the process: [`send_based`](Self::send_based).
     is_shared: bool,
     /// True if calls take the slow path: on a shared ring, counted when sent, or held.
     special: bool,
@@ -609,7 +610,7 @@ impl To<'_> {
     #[track_caller]
     fn submit_untyped(&self, how: Dispatch, payload: &mut dyn AnyPayload) -> Result<()> {
         if self.is_shared {
-            return self.submit_on_lane(how, payload);
+            return self.submit_on_shared_ring(how, payload);
         }
         self.submit_when_there_is_room(how, payload).inspect_err(|_| self.from.note_refused(self.to))
     }
@@ -676,7 +677,7 @@ impl To<'_> {
 
     /// Submits a call through the process's shared ring, which other threads may hold for a moment.
     #[track_caller]
-    fn submit_on_lane(&self, mut how: Dispatch, payload: &mut dyn AnyPayload) -> Result<()> {
+    fn submit_on_shared_ring(&self, mut how: Dispatch, payload: &mut dyn AnyPayload) -> Result<()> {
         how.batch_bytes = 0;
         let worker = self.from;
         let process = worker.process_handle();

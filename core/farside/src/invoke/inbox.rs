@@ -263,7 +263,7 @@ pub(crate) fn run_arrivals(worker: &Worker) -> Result<usize> {
 }
 
 /// Runs what is left of a source that sends no more. Runs everything if the source is `lost`,
-/// otherwise only what no [hold](Inbox::is_held) stops.
+/// otherwise only what is not [held](Inbox::is_held).
 ///
 /// # Errors
 /// [`Error::CorruptRing`], after which the ring is ignored; [`Error::HandlerPanicked`];

@@ -45,7 +45,7 @@ struct Arrivals {
     calls: u64,
     /// Watched message replies of which there is news.
     news: Vec<SlotHandle>,
-    /// For each slot of whose reply a mark has come: the generation and the mark's number.
+    /// For each slot of whose `Reply` a mark has come: the generation and the mark's number.
     marked: HashMap<u32, (u32, u32)>,
 }
 
@@ -204,7 +204,7 @@ impl MessageReplies {
         Ok(true)
     }
 
-    /// Notes that `from` has sent or received the reply to a call. Messages of two processes may
+    /// Notes that `from` has sent or received the `Reply` of a call. Messages of two processes may
     /// overtake each other: a mark behind a later one changes nothing.
     fn mark(
         &self,
@@ -265,7 +265,7 @@ pub(crate) fn read_book(book: &AtomicU64) -> (u32, WorkerId) {
 }
 
 /// Refuses an answer to a call of `on` by `from`, unless that is the process of `on` or may have
-/// got the reply from there. Replies travel only among processes of one binary.
+/// got the `Reply` from there. A `Reply` travels only among processes of one binary.
 fn check_sender(process: &Process, from: ProcessId, on: WorkerId) -> Result<(), Fault> {
     match process.job.place_of(on) {
         Some((called, _)) if called == from || process.job.is_alike(called) && process.job.is_alike(from) => Ok(()),
@@ -275,14 +275,14 @@ fn check_sender(process: &Process, from: ProcessId, on: WorkerId) -> Result<(), 
 
 /// Returns the message replies under the name of a call of this process, and the index of their
 /// owner.
-fn letters_of(process: &Process, name: ReplyName) -> Option<(&MessageReplies, usize)> {
+fn message_replies_of(process: &Process, name: ReplyName) -> Option<(&MessageReplies, usize)> {
     let (of, local) = process.shape().answer_place(name.worker)?;
     (of == process.id()).then(|| (&*process.calls.message_replies[local], local))
 }
 
 /// Takes a piece of an answer to a call of this process. Pieces come in order.
 pub(crate) fn take_piece(process: &Process, from: ProcessId, name: ReplyName, piece: AnswerPiece) {
-    let Some((message_replies, local)) = letters_of(process, name) else { return };
+    let Some((message_replies, local)) = message_replies_of(process, name) else { return };
     match message_replies.add(process, from, name, piece, state_of(process, message_replies, local, name)) {
         Ok(true) => process.home().doorbell(local).ring_if_asleep(),
         Ok(false) => {}
@@ -290,9 +290,9 @@ pub(crate) fn take_piece(process: &Process, from: ProcessId, name: ReplyName, pi
     }
 }
 
-/// Notes that `from` has sent or received the reply to a call of this process.
+/// Notes that `from` has sent or received the `Reply` of a call of this process.
 pub(crate) fn take_mark(process: &Process, from: ProcessId, name: ReplyName, number: u32, mark: Mark) {
-    let Some((message_replies, local)) = letters_of(process, name) else { return };
+    let Some((message_replies, local)) = message_replies_of(process, name) else { return };
     match message_replies.mark(process, from, name, number, mark, state_of(process, message_replies, local, name)) {
         // The new holder may be lost already.
         Ok(()) => process.home().doorbell(local).ring_if_asleep(),

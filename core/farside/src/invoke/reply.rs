@@ -81,7 +81,7 @@ pub(crate) enum Status {
     /// The function called by name did not run; the result is a
     /// [`NameRefusal`](crate::error::NameRefusal).
     Refused = 7,
-    /// The answer is a complete message reply of the caller.
+    /// The answer is a message reply, which is complete at the caller.
     MessageReply = 8,
 }
 

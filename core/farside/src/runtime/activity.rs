@@ -466,7 +466,7 @@ impl Activity {
     /// Keeps the deadlines of the process from passing, as [`Worker::pause_deadlines`] does.
     /// Returns `None` if the process has left its job.
     pub fn pause_deadlines(&self) -> Option<DeadlinePause> {
-        Some(self.process.upgrade()?.waits.holds.begin())
+        Some(self.process.upgrade()?.waits.pauses.begin())
     }
 }
 

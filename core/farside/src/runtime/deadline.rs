@@ -12,13 +12,13 @@ use crate::invoke::caller::Caller;
 use crate::runtime::process::Process;
 use crate::runtime::worker::Worker;
 
-/// The least time from now to a deadline while a hold exists.
+/// The least time from now to a deadline during a pause.
 const AHEAD: Duration = Duration::from_millis(1);
 
-/// The holds of a process on its deadlines.
+/// The pauses of a process's deadlines.
 pub(crate) struct DeadlinePauses {
     clock: Clock,
-    /// True if there has ever been a hold. Written by the first one; read by waits when they begin
+    /// True if there has ever been a pause. Written by the first one; read by waits when they begin
     /// and where they compare the time.
     was_used: AtomicBool,
     held: Mutex<Held>,
@@ -27,9 +27,9 @@ pub(crate) struct DeadlinePauses {
 #[derive(Debug, Default)]
 struct Held {
     count: usize,
-    /// The time since which there is a hold, while there is one.
+    /// The time since which deadlines are paused, while they are.
     since: Option<Instant>,
-    /// The total time of earlier holds.
+    /// The total time of earlier pauses.
     total: Duration,
 }
 
@@ -47,7 +47,7 @@ impl DeadlinePauses {
         DeadlinePause(self.clone())
     }
 
-    /// Returns for how long deadlines have been held so far, and whether they are now.
+    /// Returns for how long deadlines have been paused so far, and whether they are now.
     #[inline]
     fn so_far(&self, now: Instant) -> (Duration, bool) {
         if self.was_used.load(Ordering::Relaxed) { self.add_up(now) } else { (Duration::ZERO, false) }
@@ -70,7 +70,7 @@ impl fmt::Debug for DeadlinePauses {
 /// Keeps the deadlines of a process from passing, until it is dropped:
 /// [`Worker::pause_deadlines`].
 #[derive(Debug)]
-#[must_use = "dropping it ends the hold"]
+#[must_use = "dropping it ends the pause"]
 pub struct DeadlinePause(Arc<DeadlinePauses>);
 
 impl Drop for DeadlinePause {
@@ -85,26 +85,26 @@ impl Drop for DeadlinePause {
     }
 }
 
-/// The end of a wait: [`Worker::deadline_after`]. The time of [holds](Worker::pause_deadlines) does
-/// not count.
+/// The end of a wait: [`Worker::deadline_after`]. The time of [pauses](Worker::pause_deadlines)
+/// does not count.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
     at: Instant,
-    /// The time of holds that `at` takes into account.
+    /// The time of pauses that `at` takes into account.
     held: Duration,
 }
 
 impl Deadline {
     #[inline]
     pub(crate) fn after(time: Duration, now: Instant, process: &Process) -> Self {
-        Self { at: now + time.min(FOREVER), held: process.waits.holds.so_far(now).0 }
+        Self { at: now + time.min(FOREVER), held: process.waits.pauses.so_far(now).0 }
     }
 
-    /// Returns the time at which it passes, as far as is known now. It is later than `now` while a
-    /// hold exists.
+    /// Returns the time at which it passes, as far as is known now. It is later than `now` during
+    /// a pause.
     #[inline]
     pub(crate) fn at(&mut self, now: Instant, process: &Process) -> Instant {
-        let (held, is_held) = process.waits.holds.so_far(now);
+        let (held, is_held) = process.waits.pauses.so_far(now);
         self.at += held.saturating_sub(self.held);
         self.held = self.held.max(held);
         if is_held { self.at.max(now + AHEAD) } else { self.at }
@@ -129,17 +129,17 @@ impl Deadline {
 impl Caller {
     /// Keeps the deadlines of this process from passing: [`Worker::pause_deadlines`].
     pub fn pause_deadlines(&self) -> DeadlinePause {
-        self.process_handle().waits.holds.begin()
+        self.process_handle().waits.pauses.begin()
     }
 }
 
 impl Worker {
     /// Keeps the deadlines of this process from passing, until the returned value is dropped. Any
-    /// number of holds may exist at once.
+    /// number of pauses may exist at once.
     ///
-    /// While a hold exists, no wait ends by its deadline. Afterwards waits go on with the time that
+    /// During a pause, no wait ends by its deadline. Afterwards waits go on with the time that
     /// they had left. This is for a job that is stopped on purpose, such as by a person who looks
-    /// at it. A job that stands still needs a hold in each process, because all of them wait.
+    /// at it. A job that stands still needs a pause in each process, because all of them wait.
     ///
     /// | covered | not covered |
     /// |---|---|
@@ -149,20 +149,20 @@ impl Worker {
     ///
     /// ```no_run
     /// # fn example(me: &farside::Worker) -> farside::Result<()> {
-    /// let hold = me.pause_deadlines();
+    /// let pause = me.pause_deadlines();
     /// std::io::stdin().read_line(&mut String::new()).unwrap();
-    /// drop(hold);
+    /// drop(pause);
     /// # Ok(())
     /// # }
     /// ```
     ///
-    /// *Cost*: a lock. Waits of a process in which there has never been a hold pay one load where
+    /// *Cost*: a lock. Waits of a process in which there has never been a pause pay one load where
     /// they look at the clock; later a lock.
     pub fn pause_deadlines(&self) -> DeadlinePause {
-        self.process_handle().waits.holds.begin()
+        self.process_handle().waits.pauses.begin()
     }
 
-    /// Returns a deadline for a wait of several steps. The time of [holds](Self::pause_deadlines)
+    /// Returns a deadline for a wait of several steps. The time of [pauses](Self::pause_deadlines)
     /// does not count.
     pub fn deadline_after(&self, time: Duration) -> Deadline {
         self.process_handle().deadline_after(time)

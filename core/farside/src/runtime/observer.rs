@@ -7,7 +7,7 @@
 //! An access belongs to an *epoch* of its thread. Before a thread tells another one anything, it
 //! ends its epoch. A call carries what its sender knows ([`Known`]). All other ways of telling
 //! carry nothing, so they end the accesses for every worker. An operation that runs concurrently
-//! with its worker keeps its accesses open as a [`OpenOperation`].
+//! with its worker keeps its accesses open as an [`OpenOperation`].
 
 use std::cell::RefCell;
 use std::fmt;
@@ -377,7 +377,7 @@ impl Accesses {
         }
     }
 
-    /// Like [`end`](Self::end), before only one worker is notified.
+    /// Like [`end`](Self::end), if only worker `to` can see what is about to be published.
     #[inline]
     pub(crate) fn end_for(&self, to: u32) {
         if let Some(observer) = self.observer() {

@@ -1,5 +1,6 @@
 //! Calls with registered memory: buffers that the sender writes or the receiver reads, results and
-//! signals. Each runs over shared memory, libfabric and the simulator, by ring and by shared ring.
+//! signals. Each runs over shared memory, libfabric and the simulator, through rings and shared
+//! rings.
 
 use farside::memory::MemoryError;
 use std::cell::{Cell, RefCell};
@@ -76,7 +77,7 @@ fn arrive_written(there: &Worker, ((log, salt), written): ((Log, usize), farside
     arrive(there, (log, salt), &bytes);
 }
 
-/// Returns the ways to a worker: by ring and by shared ring.
+/// Returns the two ways to a worker: its own ring and the shared ring.
 fn ways(me: &Worker, to: WorkerId) -> [To<'_>; 2] {
     [me.to(to), me.to(to).send_based()]
 }
@@ -132,7 +133,7 @@ fn buffers_of_all_forms(me: &Worker) -> Result<()> {
 
 over_all_fabrics!(buffers_of_all_forms_arrive_in_order, 2, super::buffers_of_all_forms);
 
-/// Every worker makes many calls at once, some of them aside.
+/// Every worker makes many calls at once, some of them by `call_buffer_get_aside`.
 fn many_at_once(me: &Worker) -> Result<()> {
     const CALLS: usize = 20;
     let log: Log = PerWorker::new(me, RefCell::default())?;

@@ -1,4 +1,4 @@
-//! Holds on the deadlines of a process.
+//! Pauses of the deadlines of a process.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Mutex;
@@ -12,21 +12,21 @@ const SECOND: Duration = Duration::from_secs(1);
 const OTHER: WorkerId = WorkerId::new(1);
 
 /// Runs a job whose deadline is 1 s, and returns how a barrier of worker 0 ends. Worker 1 is late
-/// for it: by 3 s, and by `more` after the hold of worker 0 has ended, if it has one.
-fn late_barrier(has_hold: bool, more: Duration, seed: u64) -> Result<()> {
+/// for it: by 3 s, and by `more` after the pause of worker 0 has ended, if it has one.
+fn late_barrier(has_pause: bool, more: Duration, seed: u64) -> Result<()> {
     let outcome = Mutex::new(None);
     let simulated = Simulation::new(2, 1, seed).deadline(SECOND).run(|me| {
-        let hold = PerWorker::new(me, RefCell::new(None::<DeadlinePause>))?;
+        let pause = PerWorker::new(me, RefCell::new(None::<DeadlinePause>))?;
         me.barrier()?;
-        if has_hold {
-            hold.here(me).replace(Some(me.pause_deadlines()));
+        if has_pause {
+            pause.here(me).replace(Some(me.pause_deadlines()));
         }
         if me.is_first() {
             *outcome.lock().unwrap() = Some(me.barrier());
             return Ok(());
         }
         me.charge(3 * SECOND);
-        me.call(WorkerId::FIRST, hold, |there, hold| drop(hold.here(there).take()))?;
+        me.call(WorkerId::FIRST, pause, |there, pause| drop(pause.here(there).take()))?;
         me.progress()?;
         me.charge(more);
         // It fails if worker 0 has not waited for it.
@@ -52,7 +52,7 @@ fn a_held_deadline_does_not_pass_and_goes_on_afterwards() {
     }
 }
 
-/// Waits for a result whose time is shorter than the hold.
+/// Waits for a result whose time is shorter than the pause.
 #[test]
 fn waits_for_results_are_held() {
     for seed in 0..scaled(10) {
@@ -63,9 +63,9 @@ fn waits_for_results_are_held() {
                 me.charge(10 * SECOND);
                 return me.barrier();
             }
-            let hold = me.pause_deadlines();
+            let pause = me.pause_deadlines();
             assert_eq!(me.call_return(OTHER, 20_u64, |_, x| x + 1)?.wait_for(SECOND)?, 21);
-            drop(hold);
+            drop(pause);
             let late = me.wait_together(SECOND, || false);
             assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
             me.barrier()
@@ -77,7 +77,7 @@ fn waits_for_results_are_held() {
 mod timing {
     use super::*;
 
-    /// Waits whose time is shorter than the hold, of a worker and of a thread that is none.
+    /// Waits whose time is shorter than the pause, of a worker and of a thread that is none.
     #[farside::test(processes = 2, threads = 1)]
     fn waits_in_processes_are_held(me: &Worker) -> Result<()> {
         let short = Duration::from_millis(50);
@@ -94,7 +94,7 @@ mod timing {
         let late = me.wait_together(short, || false);
         assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
         me.call(OTHER, times, |there, times| times.here(there).set(1))?;
-        let hold = me.pause_deadlines();
+        let pause = me.pause_deadlines();
         let second = me.pause_deadlines();
         drop(second);
         let ask = |there: &Worker, is_done: Dist<AtomicBool>| is_done.here(there).load(Ordering::Acquire);
@@ -106,7 +106,7 @@ mod timing {
         });
         while !me.call_return(OTHER, is_done, ask)?.wait_for(short)? {}
         asker.join().unwrap()?;
-        drop(hold);
+        drop(pause);
         let late = me.wait_together(short, || false);
         assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
         me.barrier()

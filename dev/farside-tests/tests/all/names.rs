@@ -80,7 +80,7 @@ fn named_functions_run_in_order_and_answer() {
                     assert_eq!(me.call_named_return(to, COUNT, bucket)?.wait()?, Some(round));
                 }
             }
-            // On the shared, which has an order of its own.
+            // Through the shared ring, which has an order of its own.
             let done = me.synchronizer(10)?;
             for _ in 0..10 {
                 me.to(to).send_based().notify(&done, On::Executed).call_named(ADD, (bucket, 1))?;

@@ -114,15 +114,15 @@ fn a_chain_through_answers(me: &Worker) -> Result<()> {
     Ok(())
 }
 
-/// A handler makes more calls than the queue of its worker holds, in its worker's ring or in a
-/// shared.
+/// A handler makes more calls than the queue of its worker holds, through its worker's ring or
+/// through a shared ring.
 fn handlers_find_room(me: &Worker) -> Result<()> {
     const CALLS: u64 = 20_000;
     type Flood = (Count, Count, bool, bool);
-    fn flood(there: &Worker, (ran, refused, is_queued, on_lane): Flood) {
+    fn flood(there: &Worker, (ran, refused, is_queued, on_shared_ring): Flood) {
         let to = there.to(there.id());
         let to = if is_queued { to.when_full(WhenFull::Queue) } else { to };
-        let to = if on_lane { to.send_based() } else { to };
+        let to = if on_shared_ring { to.send_based() } else { to };
         for _ in 0..CALLS {
             if let Err(error) = to.call((ran, [0_u64; 32]), |there, (ran, _)| add(there, (ran, 1))) {
                 assert!(matches!(error.error, Error::Full { cause: FullCause::Queue { .. }, .. }), "{}", error.error);
@@ -131,8 +131,8 @@ fn handlers_find_room(me: &Worker) -> Result<()> {
         }
     }
     let (ran, refused) = (Count::new(me, Cell::new(0))?, Count::new(me, Cell::new(0))?);
-    for (is_queued, on_lane) in [(false, false), (false, true), (true, false), (true, true)] {
-        me.call(me.id(), (ran, refused, is_queued, on_lane), flood)?;
+    for (is_queued, on_shared_ring) in [(false, false), (false, true), (true, false), (true, true)] {
+        me.call(me.id(), (ran, refused, is_queued, on_shared_ring), flood)?;
         me.quiesce()?;
         let (ran, refused) = (ran.here(me).take(), refused.here(me).take());
         assert_eq!((ran + refused, refused > 0), (CALLS, is_queued), "{ran} ran, {refused} were refused");

@@ -1,7 +1,7 @@
 //! How threads wait for something that a frame brings.
 //!
-//! On a client, the first thread that waits *drives*: it receives the frames of all threads. The
-//! others wait: they sleep until their own answer has come or the driver has left, and then one
+//! On a client, the first thread that waits *drives* the link: it receives the frames for all
+//! threads. The others sleep until their own answer has come or that thread has stopped. Then one
 //! of them drives. So a single caller receives its answer without a switch between threads. On a
 //! server, and on a client on tokio, a loop drives.
 
@@ -17,11 +17,11 @@ use crate::path::LinkEnd;
 use crate::patience::{self, Patience, WaitEnd};
 
 thread_local! {
-    /// True if this thread drives no link of a server in turns: its turns may drive at any time.
+    /// True if this thread never drives a link of a server in turns. The server's turns drive it.
     static LEAVES_TURNS_TO_DRIVE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Has this thread leave it to a server's turns to receive for it.
+/// Makes this thread leave it to a server's turns to receive for it.
 pub(crate) fn leave_turns_to_drive() {
     LEAVES_TURNS_TO_DRIVE.set(true);
 }
@@ -140,12 +140,12 @@ impl Link {
         }
     }
 
-    /// How often a thread began to receive.
+    /// Returns how often a thread has begun to drive.
     pub fn driven(&self) -> u64 {
         self.receiving.begun()
     }
 
-    /// The right to receive, unless another thread has it.
+    /// Takes the right to drive, unless another thread has it.
     pub fn try_drive(&self) -> Option<MutexGuard<'_, Vec<u8>>> {
         self.receiving.try_take()
     }
@@ -200,7 +200,7 @@ impl Link {
         }
     }
 
-    /// Sleeps until `look` returns something or the driver has left.
+    /// Sleeps until `look` returns something or no thread drives the link.
     fn wait_for_driver<T>(&self, patience: &Patience, look: &mut impl FnMut() -> Option<T>) -> Option<T> {
         self.receiving.wait(|| {
             let found = look();
@@ -217,7 +217,7 @@ impl Link {
         self.receiving.wake_others();
     }
 
-    /// Wakes the thread that receives, so that it looks whether it can send, and at its flags.
+    /// Wakes the thread that drives, so that it looks whether it can send, and at its flags.
     pub fn wake_driver(&self) {
         if let Some(poke) = &self.receiving.poke {
             poke.wake();

@@ -1,14 +1,14 @@
 //! [`Shared`]: what the program and the door share of one view.
 //!
-//! A reader leaves a *request*: a wish for a step. The program looks at one flag when it publishes.
-//! If it is set, and the lock is free, the program copies the step into a slot for those who
+//! A reader leaves a *request* for a step. The program looks at one flag when it publishes. If the
+//! flag is set and the lock is free, the program copies the step into a slot for the readers that
 //! request it. It never waits: not for the lock, and not for a [slot](Slots). A slot that is being
 //! read stays as it is, so a reader has one step or none.
 //!
 //! | the program finds | what happens |
 //! |---|---|
 //! | no request | nothing: one load |
-//! | the lock taken | nothing. A request for this step hears at the next one that it has passed |
+//! | the lock taken | nothing. A request for this step is refused at the next one, as passed |
 //! | all slots being read | the request is refused |
 //! | a request for this step | a copy; its reader is woken |
 
@@ -100,14 +100,14 @@ impl Shared {
         lock(&self.copies)
     }
 
-    /// Returns whether a reader requests something: a step, a hold, or a change. A worker looks
+    /// Returns whether a reader requests something: a step, a stay, or a change. A worker looks
     /// before it publishes.
     #[inline]
     pub(super) fn is_wanted(&self) -> bool {
         self.is_wanted.load(Ordering::Relaxed)
     }
 
-    /// Has the worker look at the hold before it publishes.
+    /// Has the worker look at the stay before it publishes.
     pub(super) fn flag(&self) {
         // A store that comes too late is noticed by `Stays::begin`.
         self.is_wanted.store(true, Ordering::SeqCst);
@@ -352,7 +352,7 @@ mod tests {
         assert_eq!(step_of(poll(&mut three)), None);
         publish(&shared, 3);
         assert_eq!(step_of(poll(&mut three)), Some(Ok(3)));
-        // A copy serves those who request the step at which the program is, and no others.
+        // A copy serves the readers that request the step at which the program is, and no others.
         assert_eq!(step_of(poll(&mut shared.clone().wait(Wish::From(3)))), Some(Ok(3)));
         publish(&shared, 4);
         assert_eq!(step_of(poll(&mut shared.clone().wait(Wish::From(3)))), Some(Err(Refused::Passed { step: 4 })));

@@ -1,19 +1,19 @@
 //! [`Stays`]: how readers have all workers stay at one step, and change things there.
 //!
-//! A *hold* names a step. Each worker of the process stays when it has completed that step, or the
-//! first one behind it, and is about to publish the next: it serves others, and goes on when the
-//! hold has ended or names a later step. Then all workers
-//! have completed the same step, and none is in the middle of one. While they stay, readers make
-//! [orders](Order): they set parameters, write views, and run actions. So each change takes effect
-//! at the same step everywhere.
+//! A *stay* names a step. Each worker of the process stays when it has completed that step, or the
+//! first one after it, and is about to publish the next. It serves others meanwhile, and goes on
+//! when the stay has ended or names a later step. When all workers stay, they have completed the
+//! same step, and none is in the middle of one. Meanwhile readers make [orders](Order): they set
+//! parameters, write views, and run actions. So each change takes effect at the same step
+//! everywhere.
 //!
 //! | state of a worker | what the next publication does |
 //! |---|---|
-//! | no hold, or none below its step | publishes |
-//! | a hold of an earlier step | stays |
-//! | the hold has ended | runs actions that were ordered, then publishes |
+//! | no stay, or a stay at a later step | publishes |
+//! | a stay at a step that it has completed | stays |
+//! | the stay has ended | runs actions that were ordered, then publishes |
 //!
-//! The views of a worker are flagged while there is a hold. A worker that publishes at the moment
+//! The views of a worker are flagged while there is a stay. A worker that publishes at the moment
 //! when the flag is set may not see it yet, and passes. The door looks at the steps a moment later,
 //! and tells the reader, which names a later step.
 
@@ -33,13 +33,13 @@ use crate::sync::lock;
 /// The time in which a store of a worker reaches the door's thread.
 const STORE_TIME: Duration = Duration::from_micros(20);
 
-/// The longest sleep of a program without a job that stays: the lease of a hold may end silently.
+/// The longest sleep of a program without a job that stays: its lease may end silently.
 const CHANGES_WITHIN: Duration = Duration::from_millis(100);
 
 /// The number of actions that may wait until a worker goes on.
 const ACTIONS_MAX: usize = 64;
 
-/// The hold of a process, and its workers.
+/// The stay of a process, and its workers.
 #[derive(Debug, Default)]
 pub(super) struct Stays {
     state: Mutex<State>,
@@ -50,7 +50,7 @@ pub(super) struct Stays {
 #[derive(Debug, Default)]
 struct State {
     hold: Option<Stay>,
-    /// The reader that asked for a hold which ended before all workers stayed, and those that did
+    /// The reader that asked for a stay which ended before all workers stayed, and those that did
     /// not.
     missed: Option<(ReaderId, Vec<(u32, u64)>)>,
     workers: BTreeMap<u32, Steps>,
@@ -72,11 +72,11 @@ struct Stay {
     _deadlines: Option<DeadlinePause>,
 }
 
-/// A view, as holds see it.
+/// A view, as a stay sees it.
 pub(super) trait Stepping: fmt::Debug + Send + Sync {
     /// The step that was published last.
     fn step(&self) -> Option<u64>;
-    /// Has the worker look at the hold before it publishes.
+    /// Has the worker look at the stay before it publishes.
     fn flag(&self);
 }
 
@@ -108,13 +108,13 @@ impl Steps {
 }
 
 impl State {
-    /// The hold, unless it is over.
+    /// The stay, unless it is over.
     fn hold(&mut self) -> Option<&mut Stay> {
         self.hold.as_mut().filter(|hold| !hold.lease.is_over())
     }
 
     /// Returns whether a worker stays instead of publishing a step: it has completed one from the
-    /// hold's on, and is not in the middle of this one.
+    /// stay's on, and is not in the middle of this one.
     fn keeps(&mut self, worker: u32, step: u64) -> bool {
         let newest = self.workers.get(&worker).and_then(Steps::newest);
         self.hold().is_some_and(|hold| newest.is_some_and(|newest| newest >= hold.after && newest < step))
@@ -130,7 +130,7 @@ impl State {
         staying.map(|(worker, _)| *worker).collect()
     }
 
-    /// The workers that publish steps and do not stay for the hold, with their newest steps.
+    /// The workers that publish steps and do not stay yet, with their newest steps.
     fn awaited(&self) -> Vec<(u32, u64)> {
         let after = self.hold.as_ref().map_or(0, |hold| hold.after);
         let is_awaited = |steps: &Steps| steps.stays_after.is_none_or(|step| step < after);
@@ -173,13 +173,13 @@ impl Stays {
         wakers.into_iter().flatten().for_each(Waker::wake);
     }
 
-    /// Returns whether views look at the hold at each step.
+    /// Returns whether views look at the stay at each step.
     pub(super) fn are_flagged(&self) -> bool {
         let mut state = lock(&self.state);
         state.hold().is_some() || state.workers.values().any(|steps| !steps.actions.is_empty())
     }
 
-    /// Returns whether a step is the last before a hold, of which readers want a copy.
+    /// Returns whether a step is the last before a stay, of which readers want a copy.
     pub(super) fn keeps_copy_of(&self, step: u64) -> bool {
         lock(&self.state).hold().is_some_and(|hold| step >= hold.after)
     }
@@ -194,8 +194,8 @@ impl Stays {
         lock(&self.state).workers.get(&worker).and_then(Steps::newest)
     }
 
-    /// Stays while a hold says so, and runs the actions that were ordered. Called by a worker that
-    /// is about to publish a step.
+    /// Has the worker stay if there is a stay, and runs the actions that were ordered. Called by a
+    /// worker that is about to publish a step.
     ///
     /// # Errors
     /// The error of a wait that failed, or of an action.
@@ -218,7 +218,7 @@ impl Stays {
         actions.into_iter().flatten().try_for_each(|action| publisher.act(&action))
     }
 
-    /// Wakes the workers that stay, for another look at the hold.
+    /// Wakes the workers that stay, for another look at the stay.
     fn wake(&self, state: MutexGuard<'_, State>) {
         let (caller, staying) = (state.caller.clone(), state.staying());
         // A call may wait for room, which the workers make. They look at the state meanwhile.
@@ -230,14 +230,14 @@ impl Stays {
         }
     }
 
-    /// Waits until a hold has changed, or for a moment.
+    /// Waits until the stay has changed, or for a moment.
     fn wait_for_change(&self) {
         let state = lock(&self.state);
         drop(self.changed.wait_timeout(state, CHANGES_WITHIN));
     }
 
-    /// Has the workers stay after the first step from `after` on. `hold` continues one; `new` is
-    /// the lease of another.
+    /// Has the workers stay after the first step from `after` on. `hold` is the number of a stay to
+    /// continue; `new` is the lease of a new one.
     pub(super) fn begin(
         self: &Arc<Self>,
         after: u64,
@@ -276,7 +276,7 @@ impl Stays {
         }
     }
 
-    /// The hold, if there is one.
+    /// The stay, if there is one.
     pub(super) fn held(&self) -> Option<HeldItem> {
         let mut state = lock(&self.state);
         let hold = state.hold()?;
@@ -285,7 +285,7 @@ impl Stays {
         Some(HeldItem { number, kind, step })
     }
 
-    /// The workers for which a reader waits, or did until the hold that it asked for ended.
+    /// The workers for which a reader waits, or did until the stay that it asked for ended.
     pub(super) fn awaited(&self, reader: ReaderId) -> Vec<(u32, u64)> {
         let mut state = lock(&self.state);
         match (state.hold().map(|hold| hold.asker), &state.missed) {
@@ -295,7 +295,7 @@ impl Stays {
         }
     }
 
-    /// Ends the hold of a number, for which not all workers stay.
+    /// Ends the stay of a number, for which not all workers stay.
     fn give_up(&self, number: u64) {
         let mut state = lock(&self.state);
         if let Some(hold) = state.hold.as_ref().filter(|hold| hold.lease.number() == number) {
@@ -305,7 +305,7 @@ impl Stays {
         self.release_if(|lease| lease.number() == number);
     }
 
-    /// Ends a hold whose lease fits.
+    /// Ends a stay whose lease fits.
     pub(super) fn release_if(&self, fits: impl FnOnce(&Lease) -> bool) {
         let mut state = lock(&self.state);
         if let Some(hold) = state.hold.take_if(|hold| fits(&hold.lease)) {
@@ -314,7 +314,7 @@ impl Stays {
         }
     }
 
-    /// Returns whether the workers stay for this hold.
+    /// Returns whether the workers stay for the stay of this number.
     pub(super) fn check(&self, number: u64) -> Result<(), Refused> {
         let mut state = lock(&self.state);
         let is_held = state.hold().is_some_and(|hold| hold.lease.number() == number);

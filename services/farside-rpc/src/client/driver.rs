@@ -3,12 +3,12 @@
 //! The driver's thread starts when the first task waits for an answer, when a one-way call needs
 //! this side after it was sent, when the frame that ends something could not be sent at once, or
 //! with the first call that is not waited for at once. Every second it serves such calls, unless
-//! another thread receives. It is a waiting thread like others: it receives if no other does. When
-//! it was not needed for a while, it receives no more, so that threads which wait for their own
-//! answers do so themselves.
+//! another thread receives. It waits on the [`Link`] like other threads, and receives if no other
+//! thread does. When it was not needed for a while, it stops, so that threads which wait for their
+//! own answers receive for themselves.
 //!
-//! A client [on tokio](crate::Connect::on_tokio) has a task in place of the thread. It receives all
-//! the time.
+//! A client [on tokio](crate::Connect::on_tokio) has a task in place of the thread. The task
+//! receives all the time.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -56,7 +56,7 @@ struct State {
 }
 
 impl Driver {
-    /// One that another part of the library does the work of, without a thread.
+    /// A driver without a thread: another part of the library does its work.
     pub(super) fn of_others() -> Self {
         let state = State { is_running: true, ..State::default() };
         Self { state: Mutex::new(state), ..Self::default() }
@@ -74,7 +74,7 @@ impl Driver {
         self.wake_receiver();
     }
 
-    /// Tells what receives that it is wanted.
+    /// Wakes the driver's thread, or the task in its place, because it must receive.
     fn ask_for_driver(&self) {
         self.has_news.store(true, Ordering::Release);
         self.is_wanted.notify_all();
@@ -97,7 +97,7 @@ impl Driver {
         lock(&self.state).calls.remove(&(deadline, number));
     }
 
-    /// Drives until the connection ends.
+    /// Does the work of the driver's thread, until the connection ends.
     fn drive(&self, link: &Arc<Link>, calls: &Calls) {
         loop {
             let state = lock(&self.state);

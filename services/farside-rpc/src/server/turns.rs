@@ -315,7 +315,7 @@ impl Turns {
             self.shared.queue.close();
         }
         for (path, address) in &self.shared.announced {
-            // Another server may have announced itself there meanwhile.
+            // Another server may have written its address there meanwhile.
             if Address::File(path.clone()).follow().is_ok_and(|found| found == *address) {
                 let _ = std::fs::remove_file(path);
             }

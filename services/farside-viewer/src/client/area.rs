@@ -550,7 +550,7 @@ impl<T: Element> Area<T> {
     /// Reads elements of one step into memory of the caller, and returns the step; `None` if the
     /// area has no steps. After an error, the memory may have elements of several steps.
     ///
-    /// *Cost*: that of [`get`](Self::get), without memory that is new each time. For those who read
+    /// *Cost*: that of [`get`](Self::get), without new memory each time. For readers that read
     /// again and again.
     ///
     /// ```no_run

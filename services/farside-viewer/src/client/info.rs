@@ -73,7 +73,7 @@ pub struct AreaInfo {
     pub role: Role,
     /// How it is best drawn.
     pub kind: Kind,
-    /// True if those who look may write it.
+    /// True if readers may write it.
     pub is_writable: bool,
     /// The coordinates of its first place, by dimension. Empty if the program gave none.
     pub origin: Vec<f64>,

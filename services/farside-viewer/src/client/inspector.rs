@@ -1,4 +1,4 @@
-//! [`Inspector`]: a job, as those see it who look into it.
+//! [`Inspector`]: a job, as a reader sees it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -85,7 +85,7 @@ fn await_others(guest: &Guest, deadline: Instant) -> Result<(), CallError<Never>
     Ok(())
 }
 
-/// A job, as those see it who look into it. Clones share their connections.
+/// A job, as a reader sees it. Clones share their connections.
 ///
 /// ```no_run
 /// use farside_viewer::{At, Inspector};
@@ -418,7 +418,7 @@ impl Inspector {
             return Ok(());
         }
         let first = self.guests().first_key_value().map(|(_, guest)| guest.clone());
-        // A process that does not answer is named by those who ask it for more.
+        // A process that does not answer is named when it is asked for more.
         if first.is_some_and(|first| await_others(&first, deadline).is_ok()) {
             self.find_doors_here(deadline)?;
         }

@@ -28,7 +28,7 @@ const NAMING_TIME: Duration = Duration::from_secs(1);
 /// The workers of all processes stay after one step. Dropping it lets them go on.
 struct Held {
     guests: Vec<(u32, Guest)>,
-    /// The hold of each process.
+    /// The number of the stay in each process.
     numbers: Vec<(u32, u64)>,
     /// The step that all workers have completed. `None` if no worker publishes steps.
     step: Option<u64>,
@@ -39,7 +39,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         for (process, number) in &self.numbers {
             if let Some((_, guest)) = self.guests.iter().find(|(other, _)| other == process) {
-                // Without a connection, the hold has ended.
+                // Without a connection, the stay has ended.
                 let _ = guest.door.release(*number);
             }
         }
@@ -246,7 +246,7 @@ impl Inspector {
         }
     }
 
-    /// The holds and locks of readers in the processes of the job.
+    /// The stays and locks of readers in the processes of the job.
     fn held(&self, deadline: Instant) -> Result<Vec<(u32, Guest, HeldItem)>, InspectError> {
         self.find_doors(deadline)?;
         let guests = self.guests().clone();
@@ -321,7 +321,7 @@ impl Inspector {
         let step = held.iter().filter_map(|(_, _, held)| held.step).max();
         let Some(step) = step.filter(|_| !numbers.is_empty()) else { return Ok(None) };
         let mut moved = self.hold(Some(step.saturating_add(1)), &numbers, true, deadline)?;
-        // The hold stays with its reader.
+        // The pause remains with its reader.
         moved.numbers.retain(|number| !numbers.contains(number));
         Ok(moved.step)
     }
@@ -406,7 +406,7 @@ impl Paused {
         }
         let mut moved = moved?;
         held.step = moved.step;
-        // The hold goes on under the same numbers, or under new ones.
+        // The stay goes on under the same numbers, or under new ones.
         std::mem::swap(&mut held.numbers, &mut moved.numbers);
         moved.numbers.retain(|number| !held.numbers.contains(number));
         Ok(held.step)
@@ -430,7 +430,7 @@ impl Drop for Paused {
     }
 }
 
-/// The hold of a pause, for changes by the same inspector.
+/// The stay of a pause, for changes by the same inspector.
 #[derive(Clone, Default)]
 pub(super) struct PausedHold(Option<Arc<Mutex<Held>>>);
 

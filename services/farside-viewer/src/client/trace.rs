@@ -206,8 +206,8 @@ impl Inspector {
     /// Records for some time what the workers of the job do: calls that they make and run, puts,
     /// messages of pipes, waits and collectives. One client at a time can trace a process.
     ///
-    /// Gets are not events. A call can be paired with its run unless it goes to a pool, by a lane
-    /// or to another program.
+    /// Gets are not events. A call can be paired with its run unless it goes to a pool, through a
+    /// shared ring or to another program.
     ///
     /// *Cost* for the job meanwhile: some 30 ns for each event, and 2 MiB for each worker, which
     /// stay allocated. Memory here: 4 million events at most; further ones are counted as lost.

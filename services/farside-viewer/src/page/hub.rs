@@ -1,4 +1,4 @@
-//! One reader for all who look at the same: [`Hub`].
+//! [`Hub`]: one reader for all viewers of the same topic.
 //!
 //! A *topic* is what several viewers may watch: the jobs, what a job shows, or elements of an area
 //! at a rate. Each topic that someone watches has one thread, which reads it and keeps the newest

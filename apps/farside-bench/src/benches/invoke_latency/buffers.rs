@@ -77,7 +77,7 @@ pub(super) fn call_into(me: &Worker, peer: WorkerId, trips: u64, _: usize) -> fa
     Ok(latency)
 }
 
-/// A word in registered memory of the caller is counted up by a signal.
+/// A call adds to a word in the caller's registered memory, by a signal.
 pub(super) fn countdown(me: &Worker, peer: WorkerId, trips: u64, _: usize) -> farside::Result<Latency> {
     let memory = me.allocate_at(me.process(), 64)?;
     let executed: GlobalPtr<u64> = memory.address()?.cast();

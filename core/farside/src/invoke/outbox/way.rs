@@ -491,7 +491,7 @@ impl Way {
         self.held
     }
 
-    /// Ends a hold. Returns whether there was one.
+    /// Holds records no longer. Returns whether some were held.
     pub(crate) fn release(&mut self, cause: FlushCause) -> bool {
         let held = self.held.take().is_some();
         self.counters.flushes[cause as usize] += u64::from(held);

@@ -21,7 +21,7 @@ const LOOK_AFTER_MAX: Duration = Duration::from_millis(2);
 pub(crate) enum Listed {
     /// The way is not in the list.
     No,
-    /// At the end of a hold, which may be far away.
+    /// Due when the held records are due, which may be much later.
     Later,
     Soon,
 }

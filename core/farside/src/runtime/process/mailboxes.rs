@@ -40,11 +40,11 @@ pub(crate) enum Notice {
     RingClosing { ring: RingName },
     /// The process of worker `to` has answered a request about the ring to it.
     WayAnswered { to: WorkerId },
-    /// The process of worker `to` wants the memory of the ring to it back.
+    /// The process of worker `to` asks for the memory of the ring to it.
     WayWanted { to: WorkerId },
     /// A peer that cannot map this process's memory sent records.
     Frame(Frame),
-    /// The mover has read the buffer of a call, or has failed to.
+    /// The transfer thread has read the buffer of a call, or has failed to.
     Fetched { fetch: u64, outcome: Result<Vec<u8>> },
     /// A process is lost.
     Lost { process: ProcessId },

@@ -18,8 +18,8 @@ pub struct Waits {
     pub policy: WaitPolicy,
     /// True if the fence of another process also reaches this one.
     pub is_reached_by_fences: bool,
-    /// The holds of this process on its deadlines.
-    pub(crate) holds: Arc<DeadlinePauses>,
+    /// The pauses of this process's deadlines.
+    pub(crate) pauses: Arc<DeadlinePauses>,
 }
 
 impl Waits {
@@ -29,8 +29,8 @@ impl Waits {
             true => WaitPolicy::SIMULATED,
             false => WaitPolicy::for_load(callable, cpus),
         };
-        let holds = Arc::new(DeadlinePauses::new(clock.clone()));
-        Self { clock, policy, is_reached_by_fences: fence::register(), holds }
+        let pauses = Arc::new(DeadlinePauses::new(clock.clone()));
+        Self { clock, policy, is_reached_by_fences: fence::register(), pauses }
     }
 
     /// Returns how the threads of this process keep order with their senders. If each worker has a

@@ -9,7 +9,7 @@ use farside_testbed::{limit, scaled};
 /// The calls that have arrived at a worker, by sender.
 #[derive(Debug, Default)]
 struct Arrived {
-    /// The number of the last call by ring, and by shared ring.
+    /// The numbers of the last calls through the ring and through the shared ring.
     last: Vec<[u64; 2]>,
     /// The sum of all values and buffers.
     sum: Vec<u64>,

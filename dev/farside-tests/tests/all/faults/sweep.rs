@@ -134,7 +134,7 @@ sweep! {
         at("greeting-sent", &[1]).may_end_the_job(),
         at("endpoint-opened", &[1]),
     ]
-    // Rings to other workers, and to shared rings.
+    // Rings and shared rings to other workers.
     openings_of_rings(CALLS): [
         at("ring-asking", &[1, 2, 5]).and_by_two(4),
         at("ring-asked", &[1, 2, 5]).and_by_two(4),

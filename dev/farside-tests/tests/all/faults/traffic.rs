@@ -15,7 +15,7 @@ const PROCESSES: u32 = 4;
 const ROUNDS_BEFORE: u64 = 8;
 const ROUNDS_AFTER: u64 = 4;
 
-/// The number of the last call from each sender, by ring and by shared ring.
+/// The number of the last call from each sender, through its ring and through its shared ring.
 #[derive(Default)]
 struct Log {
     by_ring: HashMap<WorkerId, u64>,
