@@ -17,7 +17,7 @@ pub struct Member {
     pub settings: Settings,
     /// The link to the coordinator.
     pub control: Arc<dyn Control>,
-    /// The source of its transport.
+    /// The source of the process's transport.
     pub transport: TransportChoice,
     /// The point at which a test kills the process, if it does.
     pub kill_plan: Option<KillPlan>,

@@ -462,8 +462,8 @@ pub trait Door {
     /// Makes changes in this process, whose workers stay, or only checks them. Returns how many
     /// places they reach.
     fn apply(&self, cx: &Call, hold: u64, orders: Vec<Order>, only_check: bool) -> Result<u64, Refused>;
-    /// Makes changes in several processes, all or none. `holds` are those processes, with their
-    /// holds. Returns how many places the changes reach.
+    /// Makes changes in several processes, all or none. `holds` are those processes, with the
+    /// numbers of their stays. Returns how many places the changes reach.
     fn conduct(&self, cx: &Call, holds: Vec<(u32, u64)>, orders: Vec<Order>) -> Result<u64, Refused>;
     /// The step that the process's workers have published last.
     #[rpc(inline)]

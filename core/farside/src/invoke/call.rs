@@ -245,7 +245,7 @@ impl<'w, S: Sends<'w>> To<'w, S> {
         self
     }
 
-    /// Counts `counted` down instead of a latch, when each call was executed.
+    /// Changes `counted` after each call was executed, instead of an earlier latch.
     pub(crate) fn count_executed<N>(self, counted: N) -> To<'w, S, N> {
         let Self {
             from,
@@ -576,7 +576,7 @@ impl<'w, S, N> To<'w, S, N> {
 
 impl<N: Counted> To<'_, Worker, N> {
     /// Submits a call that cannot be written into the ring at once, or that goes through a shared
-    /// ring, or that counts a latch down.
+    /// ring, or that counts a latch down when it is sent.
     ///
     /// The payload comes boxed. If its address were taken, the compiler would build it on the stack
     /// and copy it from there on the fast path, too. `self` comes by value for the same reason, so

@@ -45,7 +45,8 @@ impl<N> Notify<N> {
     }
 }
 
-/// A counter that the receiver of a call counts down after running it.
+/// A counter or word that the receiver of a call changes after it has run the call: a latch, or a
+/// signalled word.
 pub trait Counted: Wire + Copy + Send + 'static {
     #[doc(hidden)]
     fn count(self, process: &Arc<Process>);

@@ -334,7 +334,7 @@ impl Outbox {
     /// Sends a record by any available path, or keeps it if `keeping` allows.
     ///
     /// # Errors
-    /// The payload is still there then. [`Error::Full`] if the caller may wait for room;
+    /// The payload is not consumed. [`Error::Full`] if the caller may wait for room;
     /// [`Error::PeerLost`] if the receiver is lost; otherwise any error of the transport.
     pub(crate) fn send_slowly(
         &mut self,

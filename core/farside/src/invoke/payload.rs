@@ -11,8 +11,8 @@ pub trait Payload: Sized {
     unsafe fn write(self, out: *mut u8);
 }
 
-/// A payload of any type, for the slow paths, which are compiled once for all types. It is gone
-/// once it was written.
+/// A payload of any type, for the slow paths, which are compiled once for all types. Writing it
+/// consumes it.
 pub(crate) trait AnyPayload {
     fn bytes(&self) -> usize;
 

@@ -111,7 +111,7 @@ impl<K: Callee<F>, F: Fn(&Worker, A) -> R, A: Wire, R: Outcome> Remote for Call<
     }
 }
 
-/// Runs a function and counts down a latch of the caller, or a word in registered memory.
+/// Runs a function, and then counts down a latch of the caller or signals a word.
 pub(crate) struct CallNotified<K, F, A, R, N>(PhantomData<(K, F, A, R, N)>);
 
 impl<K: Callee<F>, F: Fn(&Worker, A) -> R, A: Wire, R: Outcome, N: Counted> Remote for CallNotified<K, F, A, R, N> {

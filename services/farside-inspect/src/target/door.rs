@@ -82,7 +82,7 @@ impl Doorway {
         Ok(())
     }
 
-    /// The door on the network, for those who ask for it. `None` if no door is open.
+    /// The door on the network, for clients that ask for it. `None` if no door is open.
     pub(super) fn network(&self) -> Option<Arc<Network>> {
         lock(&self.opened).as_ref().map(|opened| opened.network.clone())
     }

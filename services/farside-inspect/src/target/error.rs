@@ -8,7 +8,7 @@ use crate::network::{INSPECT, TokenError};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExposeError {
-    /// The name cannot be written by those who look.
+    /// The name cannot be written by readers.
     #[error("invalid name {name:?} of an area: give it 1 to {max} bytes without brackets and control characters")]
     Name {
         /// The name.

@@ -56,7 +56,7 @@ pub(super) struct Handlers {
     stays: Arc<Stays>,
     questions: Arc<Questions>,
     lookout: Lookout,
-    /// The number of the last hold or lock.
+    /// The number of the last stay or lock.
     last: Arc<AtomicU64>,
     /// The doors of all processes, for changes that this one conducts.
     conductor: Arc<Conductor>,
@@ -110,7 +110,7 @@ impl Handlers {
         }
     }
 
-    /// Ends the holds and locks whose leases fit.
+    /// Ends the stays and locks whose leases fit.
     fn release_if(&self, fits: impl Fn(&Lease) -> bool) {
         self.stays.release_if(&fits);
         for area in self.areas.all() {

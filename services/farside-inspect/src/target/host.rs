@@ -74,7 +74,7 @@ impl Publisher for Host<'_> {
         };
         loop {
             match me.wait_while_serving(condition) {
-                // A hold may take longer than the job's deadline.
+                // A stay may take longer than the job's deadline.
                 Err(Error::Deadline { .. }) => {}
                 // A handler that publishes must not wait, so it goes on.
                 Err(Error::InHandler { .. }) => return Ok(()),

@@ -117,7 +117,7 @@ impl<T: Element + Pod + Send> Memory for Segment<T> {
     }
 }
 
-/// Memory that is listed, as its handle in the program has it.
+/// The listed memory behind a handle, such as [`Exposed`].
 #[derive(Debug)]
 pub(super) struct MemoryArea {
     listed: Listed,
@@ -232,7 +232,7 @@ macro_rules! describe_memory {
                 Ok(self)
             }
 
-            /// The coordinates of the first place of the whole, by dimension.
+            /// Sets the coordinates of the first place of the whole, by dimension.
             ///
             /// # Errors
             /// [`ExposeError::Shape`] if there is not one for each dimension.
@@ -244,7 +244,7 @@ macro_rules! describe_memory {
                 Ok(self)
             }
 
-            /// The distance of two places, by dimension.
+            /// Sets the distance of neighboring places, by dimension.
             ///
             /// # Errors
             /// [`ExposeError::Shape`] if there is not one for each dimension.
@@ -256,7 +256,7 @@ macro_rules! describe_memory {
                 Ok(self)
             }
 
-            /// The units of the elements, such as `K`.
+            /// Sets the units of the elements, such as `K`.
             ///
             /// # Errors
             /// [`ExposeError::Units`] if they have more than 40 bytes, or control characters.
@@ -294,7 +294,7 @@ pub(super) use describe_memory;
 /// program takes no part. A program that changes several values which belong together
 /// [locks](Self::lock) the memory, so that no reader sees half of the change.
 ///
-/// Dropping it ends it. So does freeing the memory; readers then learn that it is gone.
+/// Dropping it ends the exposure. So does freeing the memory; readers then learn that it is gone.
 ///
 /// ```no_run
 /// # use farside::prelude::*;

@@ -1,7 +1,7 @@
 //! The functions of a worker that readers have run: its actions, and [`Questions`] to its probes.
 //!
 //! The functions stay on their worker's thread, so they may capture anything. The door knows only
-//! their names. It has an action run where its worker [stays](super::holds), on all workers at the
+//! their names. It has an action run where its worker [stays](super::stays), on all workers at the
 //! same step, so that it may wait and use collectives. It has a probe run by a call to its worker,
 //! when that next makes progress.
 
@@ -21,8 +21,7 @@ use crate::sync::lock;
 /// The most probes of a process that may be under way.
 const ASKED_MAX: usize = 1024;
 
-/// A function of a worker: what it does with a question. That of an action is empty, and so is its
-/// answer.
+/// A function of a worker, from a question to an answer. Both are empty for an action.
 type Function = Rc<RefCell<dyn FnMut(&Worker, &str) -> Result<Vec<u8>, Error>>>;
 
 thread_local! {

@@ -164,12 +164,12 @@ impl Shared {
             Ok(copies) => copies,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             // A reader is about to leave a request. It hears at the next step that this one has
-            // passed. Before a hold there is no next step for it.
+            // passed. Before a stay there is no next step for it.
             Err(TryLockError::WouldBlock) if self.stays.keeps_copy_of(step) => self.lock(),
             Err(TryLockError::WouldBlock) => return,
         };
         let Copies { slots, requests, .. } = &mut *copies;
-        // The last step before a hold is copied, because readers look at it while all stay.
+        // The last step before a stay is copied, because readers look at it while all stay.
         let mut copied = self.stays.keeps_copy_of(step).then(|| slots.copy(step, bytes, true));
         let mut woken = Vec::new();
         for request in requests.iter_mut().filter(|request| request.outcome.is_none()) {
@@ -183,7 +183,7 @@ impl Shared {
         let is_wanted = requests.iter().any(|request| request.outcome.is_none());
         let has_edits = !lock(&self.edits).is_empty();
         self.is_wanted.store(is_wanted || has_edits, Ordering::SeqCst);
-        // A hold that has begun meanwhile has found the flag set, before the store.
+        // A stay that has begun meanwhile has found the flag set, before the store.
         if self.stays.are_flagged() {
             self.flag();
         }

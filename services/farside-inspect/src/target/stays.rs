@@ -339,7 +339,7 @@ impl Stays {
     }
 }
 
-/// Waits until the workers stay for a hold. Dropping it before ends the hold, unless a reader
+/// Waits until the workers stay. Dropping it earlier ends the stay, unless a reader
 /// continued it: then workers that are late stay when they come to the step.
 #[derive(Debug)]
 pub(super) struct Staying {

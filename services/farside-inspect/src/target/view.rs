@@ -35,39 +35,39 @@ impl<'w, T: Element> ViewBuilder<'w, T> {
         Self { host, part: Part::new(name, host.number(), Role::View), whole: None, element: PhantomData }
     }
 
-    /// The shape of what this worker publishes, in row-major order: up to 8 dimensions. The default
-    /// is a single number.
+    /// Sets the shape of what this worker publishes, in row-major order: up to 8 dimensions. The
+    /// default is a single number.
     pub fn shape(mut self, shape: impl AsRef<[usize]>) -> Self {
         self.part.shape = wide(shape.as_ref());
         self
     }
 
     /// Makes what this worker publishes a part of an area of the shape `whole`, from the place
-    /// `origin` on. Those who look see the parts of all workers as one.
+    /// `origin` on. Readers see the parts of all workers as one.
     pub fn part_of(mut self, whole: impl AsRef<[usize]>, origin: impl AsRef<[usize]>) -> Self {
         self.whole = Some([wide(whole.as_ref()), wide(origin.as_ref())]);
         self
     }
 
-    /// The units of the elements, such as `K`.
+    /// Sets the units of the elements, such as `K`.
     pub fn units(mut self, units: &str) -> Self {
         units.clone_into(&mut self.part.units);
         self
     }
 
-    /// The coordinates of the first place of the whole, by dimension.
+    /// Sets the coordinates of the first place of the whole, by dimension.
     pub fn origin(mut self, zero: impl AsRef<[f64]>) -> Self {
         self.part.zero = zero.as_ref().to_vec();
         self
     }
 
-    /// The distance of two places, by dimension.
+    /// Sets the distance of neighboring places, by dimension.
     pub fn spacing(mut self, spacing: impl AsRef<[f64]>) -> Self {
         self.part.spacing = spacing.as_ref().to_vec();
         self
     }
 
-    /// How the view is best drawn.
+    /// Says how the view is best drawn.
     pub fn kind(mut self, kind: Kind) -> Self {
         self.part.kind = kind;
         self
@@ -102,7 +102,7 @@ impl<'w, T: Element> ViewBuilder<'w, T> {
     }
 }
 
-/// Memory that the program publishes once a step, for those who look from outside.
+/// Memory that the program publishes once a step, for readers outside of the program.
 ///
 /// *Cost.* A step that no reader asked for costs a store and a load. A step that one waits for is
 /// copied once, into memory that is allocated with the first such step: up to three copies of the
