@@ -251,8 +251,8 @@ impl Builder {
         self
     }
 
-    /// The same for all connections together. The default is 16 times
-    /// [`max_bytes`](Self::max_bytes).
+    /// The most bytes that the server holds for calls of all connections together. The default is
+    /// 16 times [`max_bytes`](Self::max_bytes).
     #[must_use]
     pub fn max_total_bytes(mut self, bytes: u64) -> Self {
         self.options.max_total_bytes = Some(bytes.max(1));

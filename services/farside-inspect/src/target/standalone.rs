@@ -62,7 +62,7 @@ impl Standalone {
         Self::begin_as(rank, count)
     }
 
-    /// The same, for a process whose number the program knows.
+    /// Opens the door as [`begin`](Self::begin) does, of a process whose number the program knows.
     ///
     /// # Errors
     /// [`ExposeError`], as for [`begin`](Self::begin).
