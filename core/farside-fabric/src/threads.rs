@@ -12,6 +12,7 @@
 //! A panic of the work ends that work only. Work that waits when the pool closes still runs.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -131,7 +132,13 @@ impl ThreadPool {
         let (shared, seat) = (self.0.clone(), self.0.clock.seat());
         let end = seat.end();
         let named = thread::Builder::new().name(shared.options.name.to_owned());
-        let thread = named.spawn(move || seat.take(|| shared.serve()))?;
+        let thread = named.spawn(move || {
+            let unserved = Unserved { shared: &shared, serves: Cell::new(false) };
+            seat.take(|| {
+                unserved.serves.set(true);
+                shared.serve();
+            });
+        })?;
         state.started.retain(|(thread, _)| !thread.is_finished());
         state.started.push((thread, end));
         state.threads += 1;
@@ -234,6 +241,22 @@ impl ThreadPool {
     }
 }
 
+/// A thread that has not begun to serve. A simulated process may be killed before: then the work for
+/// which the thread was started is dropped.
+struct Unserved<'a> {
+    shared: &'a Shared,
+    serves: Cell<bool>,
+}
+
+impl Drop for Unserved<'_> {
+    fn drop(&mut self) {
+        if !self.serves.get() {
+            // Dropped after the lock is free.
+            let _work = lock(&self.shared.state).first.pop_front();
+        }
+    }
+}
+
 impl Shared {
     /// Runs work until there is none, and for lasting threads until the pool is closed as well.
     fn serve(&self) {
@@ -252,6 +275,11 @@ impl Shared {
             }
         }
         state.threads -= 1;
+        if !state.is_closed {
+            // Nobody joins it, and its stack would stay until then.
+            let own = thread::current().id();
+            state.started.retain(|(thread, _)| thread.thread().id() != own);
+        }
     }
 
     /// Takes the next work that may run.
@@ -276,7 +304,12 @@ impl Shared {
         let mut guard = lock(&self.state);
         let state = &mut *guard;
         if let Err(panic) = ran {
-            state.panic.get_or_insert(panic);
+            if state.panic.is_none() {
+                state.panic = Some(panic);
+            } else {
+                // To drop it would run code of others under the lock.
+                std::mem::forget(panic);
+            }
         }
         if let Entry::Occupied(mut of_source) = state.sources.entry(source) {
             of_source.get_mut().running -= 1;

@@ -50,7 +50,8 @@ use farside_fabric::transport::AtomicChange;
 /// their owner is lost; [`Error::Fabric`](farside::Error::Fabric) if it does not answer, or the
 /// transport fails. A method that waits also returns [`Error::Deadline`](farside::Error::Deadline),
 /// and [`Error::InHandler`](farside::Error::InHandler) in a handler. It runs calls of other workers
-/// meanwhile, and without a time it waits for the job's deadline at most.
+/// meanwhile, and without a time it waits for the job's deadline at most. Where the words are not
+/// mapped, a look to which the owner does not answer ends at the job's deadline, also with a time.
 pub trait Notifications {
     /// Returns the lowest number of which there is a notification, if any.
     fn test(&self, me: &Worker) -> Result<Option<usize>>;
@@ -88,7 +89,8 @@ pub trait Notifications {
     /// their values in order. If other workers take some of them as well, each goes to one worker,
     /// and a worker that does not get all puts back what it took. Until then others do not see
     /// those, and may take a newer notification of a word before the older one is back. After an
-    /// error all notifications are left.
+    /// error all notifications are left, if the memory is mapped here. Of other memory, a value may
+    /// be lost that was being taken when its owner stopped answering.
     #[track_caller]
     fn take_all(&self, me: &Worker) -> Result<Vec<u64>> {
         self.take_all_for(me, me.default_deadline())

@@ -143,10 +143,6 @@ impl Image {
         if u32::try_from(text.len()).is_err() {
             return Err(ImageError::TextTooLarge { bytes: text.len() });
         }
-        let starts = segments
-            .eh_frame_hdr()
-            .and_then(|(table, address)| eh_frame::function_starts(table, address))
-            .map_or(FunctionStarts::Unknown, |starts| FunctionStarts::collect(starts, &text, &executable));
         let build_id = segments.notes().find_map(|(notes, align)| note::build_id(notes, align)).map(<[u8]>::to_vec);
         let fingerprint = match &build_id {
             Some(id) => hash_bytes(text.len() as u64, id),
@@ -155,6 +151,11 @@ impl Image {
                 .try_fold(text.len() as u64, |seed, range| Some(hash_bytes(seed, segments.bytes(range.clone())?)))
                 .ok_or(ImageError::NoIdentity)?,
         };
+        // Last, because its memory is never given back.
+        let starts = segments
+            .eh_frame_hdr()
+            .and_then(|(table, address)| eh_frame::function_starts(table, address))
+            .map_or(FunctionStarts::Unknown, |starts| FunctionStarts::collect(starts, &text, &executable));
         Ok(Image { text, executable, starts, build_id, fingerprint: Fingerprint(fingerprint) })
     }
 

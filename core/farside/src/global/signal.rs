@@ -95,6 +95,9 @@ impl<'w> To<'w> {
     /// contrast, a [`Synchronizer`](crate::Synchronizer) belongs to one worker. This replaces an
     /// earlier [`notify`](Self::notify), also one for [`On::Sent`](crate::On::Sent).
     ///
+    /// A word that several calls signal needs [`Signal::Add`]: signals may take effect in another
+    /// order than the calls ran, so the last [`Signal::Set`] need not be the one that stays.
+    ///
     /// ```no_run
     /// # use farside::prelude::*;
     /// # use farside::{Comparison, GlobalAddress, GlobalPtr, Signal};

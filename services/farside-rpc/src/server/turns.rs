@@ -311,8 +311,8 @@ impl Turns {
         self.count_connections();
         if self.shared.options.pool == 0 {
             // The calls are cancelled now: their handlers do not run any more.
-            while self.shared.queue.run_one().is_some() {}
             self.shared.queue.close();
+            while self.shared.queue.run_one().is_some() {}
         }
         for (path, address) in &self.shared.announced {
             // Another server may have written its address there meanwhile.

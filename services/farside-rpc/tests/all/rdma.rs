@@ -261,6 +261,7 @@ fn a_call_that_is_given_up_ends_its_transfers() {
             let before = begun.load(Ordering::Relaxed);
             let pending = pull.start(&bulk).unwrap();
             wait_until("the call begins", || begun.load(Ordering::Relaxed) != before);
+            assert_eq!(only(&server).path, "tcp+rdma", "in round {round}");
             // It has moved some bytes then, and is in the middle of others.
             let bytes = only(&server).rdma_bytes + (round << 16);
             wait_until("bytes are moved", || only(&server).rdma_bytes > bytes);
