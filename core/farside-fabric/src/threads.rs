@@ -241,8 +241,8 @@ impl ThreadPool {
     }
 }
 
-/// A thread that has not begun to serve. A simulated process may be killed before: then the work for
-/// which the thread was started is dropped.
+/// A thread that has not begun to serve. A simulated process may be killed before: then the work
+/// for which the thread was started is dropped.
 struct Unserved<'a> {
     shared: &'a Shared,
     serves: Cell<bool>,
@@ -276,7 +276,7 @@ impl Shared {
         }
         state.threads -= 1;
         if !state.is_closed {
-            // Nobody joins it, and its stack would stay until then.
+            // No thread joins it before the pool is closed, and its stack would stay until then.
             let own = thread::current().id();
             state.started.retain(|(thread, _)| thread.thread().id() != own);
         }

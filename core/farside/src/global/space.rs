@@ -514,8 +514,8 @@ impl Worker {
         Ok(change.apply(unsafe { racy::atomic_u32(word) }))
     }
 
-    /// Calls `work` with access to words of memory, from an address on. `work` changes a word by its
-    /// index, which must be below `count`. Words of other processes are changed one by one.
+    /// Calls `work` with access to words of memory, from an address on. `work` changes a word by
+    /// its index, which must be below `count`. Words of other processes are changed one by one.
     ///
     /// # Safety
     /// `work` must not make this worker attach or drop a region: it must not use the worker.
