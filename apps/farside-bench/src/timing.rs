@@ -12,6 +12,10 @@ pub(crate) const TOGETHER: u64 = 32;
 pub(crate) const ALONE: u64 = 1;
 
 /// Performs `operation` `count` times, and returns the nanoseconds of one operation for each batch.
+///
+/// It stays a function of its own for each operation. Otherwise the registers that are left to the
+/// loop, and so its time, depend on the code around it.
+#[inline(never)]
 pub(crate) fn time_batches<E>(
     count: u64,
     batch_max: u64,

@@ -54,10 +54,10 @@ where
                 return answer(process, lent.read, Status::Dropped, [].as_slice());
             };
             answer(process, lent.read, Status::Done, Returned(()));
-            lent.on_read.count(process);
+            lent.on_read.count_on(worker);
             process.kill_point(KillPoint::BufferRead);
             settle(function(worker, arguments, &buffer));
-            counted.count(process);
+            counted.count_on(worker);
         });
         after::<(LentBuffer, Option<N>, A)>(payload, end)
     }

@@ -87,6 +87,16 @@ impl Counted for CallSignal {
         process.accesses.end();
         remote::signal_soon(process, self.word.address(), self.what);
     }
+
+    #[inline]
+    fn count_on(self, worker: &Worker) {
+        let (process, place) = (worker.process_handle(), self.word.address());
+        process.accesses.end();
+        let signals = || worker.signal_mapped(place, self.what);
+        if !(signals() || worker.learns_at_once(place) && signals()) {
+            remote::signal_soon(process, place, self.what);
+        }
+    }
 }
 
 impl<'w> To<'w> {
@@ -176,6 +186,21 @@ impl Worker {
         true
     }
 
+    /// Signals, if the word is mapped here and aligned. Returns whether it did so.
+    #[inline(always)]
+    fn signal_mapped(&self, place: GlobalAddress, what: Signal) -> bool {
+        let process = self.process_handle();
+        let Some(home) = place.process().and_then(|owner| process.links.home_of(owner)) else { return false };
+        let Some(word) = self.mapped(place, 8) else { return false };
+        if check_alignment::<u64>(place).is_err() {
+            return false;
+        }
+        // SAFETY: aligned, as `check_alignment` has checked, and inside memory that is mapped here,
+        // as `mapped` found.
+        what.raise(process, home, unsafe { racy::atomic_u64(word) });
+        true
+    }
+
     #[track_caller]
     fn put_signal_of<T: Pod>(
         &self,
@@ -218,13 +243,7 @@ impl GlobalPtr<u64> {
     pub fn signal(self, me: &Worker, what: Signal) -> Result<()> {
         let place = self.address();
         check_alignment::<u64>(place)?;
-        let process = me.process_handle();
-        if let Some(home) = place.process().and_then(|owner| process.links.home_of(owner))
-            && let Some(word) = me.mapped(place, 8)
-        {
-            // SAFETY: aligned, as `check_alignment` has checked, and inside memory that is mapped
-            // here, as `mapped` found.
-            what.raise(process, home, unsafe { racy::atomic_u64(word) });
+        if me.signal_mapped(place, what) {
             return Ok(());
         }
         me.put_signal_slowly(place, &[], place, what)

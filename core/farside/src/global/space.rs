@@ -62,8 +62,18 @@ impl Worker {
         self.address_cache().find(line, segment.bits(), address.within(), bytes, losses)
     }
 
+    /// Learns where a segment is mapped, if that takes no wait. Returns whether it did so.
+    pub(super) fn learns_at_once(&self, address: GlobalAddress) -> bool {
+        let is_mapped = address.process().is_some_and(|owner| self.process_handle().links.home_of(owner).is_some());
+        is_mapped && self.known_within(address.segment(), Duration::ZERO).is_ok()
+    }
+
     /// Returns a segment, attached first if need be.
     fn known(&self, segment: Segment) -> Result<Rc<Known>, Fault> {
+        self.known_within(segment, self.patience())
+    }
+
+    fn known_within(&self, segment: Segment, time: Duration) -> Result<Rc<Known>, Fault> {
         let process = self.process_handle();
         let owner = segment.process().ok_or(AddressFault::Null)?;
         let count = process.shape().processes;
@@ -81,7 +91,7 @@ impl Worker {
             Some(known) => known,
             None => {
                 self.forget_retired();
-                let found = find(process, owner, segment, self.patience());
+                let found = find(process, owner, segment, time);
                 let found = Rc::new(found.map_err(|fault| fault.with_its_root(self))?);
                 self.known_segments().borrow_mut().insert(segment, found.clone());
                 found

@@ -247,22 +247,7 @@ impl<'w, S: Sends<'w>> To<'w, S> {
 
     /// Changes `counted` after each call was executed, instead of an earlier latch.
     pub(crate) fn count_executed<N>(self, counted: N) -> To<'w, S, N> {
-        let Self {
-            from,
-            entries,
-            to,
-            outbox,
-            when_full,
-            is_shared,
-            special,
-            batch_bytes,
-            age_us,
-            limit_bytes,
-            held,
-            ..
-        } = self;
-        let notify = Notify::Executed(counted);
-        To { from, entries, to, outbox, when_full, notify, is_shared, special, batch_bytes, age_us, limit_bytes, held }
+        self.with_notify(Notify::Executed(counted))
     }
 }
 
@@ -552,24 +537,29 @@ impl To<'_> {
 impl<'w, S, N> To<'w, S, N> {
     /// Returns the path without what the receiver counts down, which is a part of the payload.
     pub(super) fn untyped(self) -> To<'w, S> {
+        let notify = match self.notify {
+            Notify::Sent(latch) => Notify::Sent(latch),
+            Notify::Nothing | Notify::Executed(_) => Notify::Nothing,
+        };
+        self.with_notify(notify)
+    }
+
+    #[inline(always)]
+    fn with_notify<M>(self, notify: Notify<M>) -> To<'w, S, M> {
         let Self {
             from,
             entries,
             to,
             outbox,
             when_full,
-            notify,
             is_shared,
             special,
             batch_bytes,
             age_us,
             limit_bytes,
             held,
+            ..
         } = self;
-        let notify = match notify {
-            Notify::Sent(latch) => Notify::Sent(latch),
-            Notify::Nothing | Notify::Executed(_) => Notify::Nothing,
-        };
         To { from, entries, to, outbox, when_full, notify, is_shared, special, batch_bytes, age_us, limit_bytes, held }
     }
 }
@@ -586,8 +576,19 @@ impl<N: Counted> To<'_, Worker, N> {
     #[inline(never)]
     #[track_caller]
     fn submit_slowly<P: Payload>(self, entry: u16, operand: u32, payload: Box<P>) -> Result<(), Box<(Error, P)>> {
-        let mut payload = Some(*payload);
+        let mut payload = *payload;
         let how = Dispatch { entry, operand, batch_bytes: self.batch_bytes };
+        if self.is_shared {
+            let process = self.from.process_handle();
+            payload = match process.calls.shared_rings.try_send(process, self.to, how, payload) {
+                Ok(()) => {
+                    self.note_sent_on_shared_ring();
+                    return Ok(());
+                }
+                Err(payload) => payload,
+            };
+        }
+        let mut payload = Some(payload);
         let sent = self.untyped().submit_untyped(how, &mut payload);
         sent.map_err(|error| Box::new((error, payload.expect("a refused payload was not written"))))
     }
@@ -599,9 +600,15 @@ fn unboxed<P>(sent: Result<(), Box<(Error, P)>>) -> Result<(), (Error, P)> {
     sent.map_err(|refused| *refused)
 }
 
-impl<N> To<'_, Worker, N> {
+impl<N: Copy> To<'_, Worker, N> {
     fn age(&self) -> Duration {
         Duration::from_micros(self.age_us.into())
+    }
+
+    fn note_sent_on_shared_ring(&self) {
+        if let Notify::Sent(latch) = self.notify {
+            count_down(self.from.process_handle(), latch);
+        }
     }
 }
 
@@ -631,7 +638,7 @@ impl To<'_> {
         if overflow_bytes.is_some() {
             (keeping.may_stage, keeping.cap_bytes) = (true, overflow_bytes);
         }
-        let mut deadline = worker.deadline_after(worker.default_deadline());
+        let mut deadline = None;
         let Some(cell) = self.outbox else { return Err(worker.unknown(self.to)) };
         process.job.check_callable(cell.borrow().to_process(), how.entry)?;
         if process.accesses.is_observed() {
@@ -661,7 +668,8 @@ impl To<'_> {
                     return Err(worker.with_its_root(error));
                 }
             }
-            worker.wait_for_room(self.to, record_bytes.max(ahead_bytes), &mut deadline)?;
+            let deadline = deadline.get_or_insert_with(|| worker.deadline_after(worker.default_deadline()));
+            worker.wait_for_room(self.to, record_bytes.max(ahead_bytes), deadline)?;
         }
     }
 
@@ -681,18 +689,19 @@ impl To<'_> {
         how.batch_bytes = 0;
         let worker = self.from;
         let process = worker.process_handle();
-        let mut deadline = worker.deadline_after(worker.default_deadline());
+        let mut deadline = None;
         process.calls.shared_rings.send_or_wait(
             process,
             self.to,
             how,
             payload,
             self.when_full_now(),
-            |record_bytes| worker.wait_for_shared_ring(self.to, record_bytes, &mut deadline),
+            |record_bytes| {
+                let deadline = deadline.get_or_insert_with(|| worker.deadline_after(worker.default_deadline()));
+                worker.wait_for_shared_ring(self.to, record_bytes, deadline)
+            },
         )?;
-        if let Notify::Sent(latch) = self.notify {
-            count_down(process, latch);
-        }
+        self.note_sent_on_shared_ring();
         Ok(())
     }
 }

@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::invoke::message::CallMessage;
 use crate::runtime::home::LATCH_COUNT;
 use crate::runtime::process::Process;
+use crate::runtime::worker::Worker;
 use crate::wire::Wire;
 
 /// The moment at which a call counts its [`Synchronizer`] down.
@@ -50,6 +51,13 @@ impl<N> Notify<N> {
 pub trait Counted: Wire + Copy + Send + 'static {
     #[doc(hidden)]
     fn count(self, process: &Arc<Process>);
+
+    /// Counts as [`count`](Self::count) does, on a worker, which may know where the word is mapped.
+    #[doc(hidden)]
+    #[inline]
+    fn count_on(self, worker: &Worker) {
+        self.count(worker.process_handle());
+    }
 }
 
 impl Counted for LatchAddress {
@@ -65,6 +73,13 @@ impl<N: Counted> Counted for Option<N> {
     fn count(self, process: &Arc<Process>) {
         if let Some(counted) = self {
             counted.count(process);
+        }
+    }
+
+    #[inline]
+    fn count_on(self, worker: &Worker) {
+        if let Some(counted) = self {
+            counted.count_on(worker);
         }
     }
 }

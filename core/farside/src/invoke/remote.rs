@@ -122,7 +122,7 @@ impl<K: Callee<F>, F: Fn(&Worker, A) -> R, A: Wire, R: Outcome, N: Counted> Remo
         let read = unsafe { read_arguments::<(N, A)>(worker, payload, end) };
         let Some((counted, arguments)) = read else { return std::ptr::null() };
         settle(function(worker, arguments));
-        counted.count(worker.process_handle());
+        counted.count_on(worker);
         after::<(N, A)>(payload, end)
     }
 }
@@ -194,7 +194,7 @@ where
         // The borrow ends with the call.
         let buffer = unsafe { std::slice::from_raw_parts(buffer, length) };
         settle(function(worker, arguments, buffer));
-        counted.count(worker.process_handle());
+        counted.count_on(worker);
         after::<(Option<N>, A)>(arguments_at, end)
     }
 }

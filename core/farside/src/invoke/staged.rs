@@ -33,7 +33,9 @@ impl Staged {
     /// Adds a record with this header.
     pub(crate) fn push<P: Payload>(&mut self, header: Header, record_bytes: usize, payload: P) {
         let at = self.words.len();
-        self.words.resize(at + record_bytes / 8, MaybeUninit::new(0));
+        self.words.extend(std::iter::repeat_n(MaybeUninit::uninit(), record_bytes / 8 - 1));
+        // A payload need not fill the last word.
+        self.words.push(MaybeUninit::new(0));
         self.words[at].write(header.word());
         let mut payload_at = at + 1;
         if Header::is_long_for(record_bytes) {

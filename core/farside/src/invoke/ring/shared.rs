@@ -12,7 +12,7 @@ use farside_fabric::{ProcessId, WorkerId};
 use crate::error::{Error, Result};
 use crate::invoke::call::WhenFull;
 use crate::invoke::outbox::{Dispatch, Outbox};
-use crate::invoke::payload::AnyPayload;
+use crate::invoke::payload::{AnyPayload, Payload};
 use crate::invoke::ring::rings::new_outbox;
 use crate::runtime::process::{Process, lock};
 
@@ -50,8 +50,29 @@ impl SharedRings {
         self.existing().map(lock).filter(|ring| ring.to_process() == lost).for_each(|mut ring| ring.lose());
     }
 
+    /// Sends on the shared ring to a worker, if there is room and nothing else to do. Hands the
+    /// payload back otherwise.
+    pub(crate) fn try_send<P: Payload>(
+        &self,
+        process: &Process,
+        to: WorkerId,
+        how: Dispatch,
+        payload: P,
+    ) -> Result<(), P> {
+        let Some(ring) = self.by_receiver.get(to.index()).and_then(OnceLock::get) else { return Err(payload) };
+        let mut ring = lock(ring);
+        let receiver = ring.to_process();
+        if process.losses.is_lost(receiver)
+            || process.accesses.is_observed()
+            || process.job.check_callable(receiver, how.entry).is_err()
+        {
+            return Err(payload);
+        }
+        ring.try_send(how.entry, how.operand, payload).map(drop)
+    }
+
     /// Sends on the shared ring to a worker.
-    pub(crate) fn send(
+    fn send(
         &self,
         process: &Process,
         to: WorkerId,
