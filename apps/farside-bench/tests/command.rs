@@ -132,7 +132,7 @@ mod deep {
     #[test]
     fn calls_between_two_processes_have_rows() {
         let rows = rows("invoke-throughput", "shm", "1000");
-        for (metric, limit) in [("calls_per_s", "raw stream"), ("calls_per_s_beside_write", "write")] {
+        for (metric, limit) in [("calls_per_s", "raw stream"), ("calls_per_s_against_write", "write")] {
             let mut of_metric = rows.iter().filter(|row| row["metric"] == metric).peekable();
             assert!(of_metric.peek().is_some(), "no {metric}: {rows:?}");
             of_metric.for_each(|row| assert_is_row(row, "invoke-throughput", limit));

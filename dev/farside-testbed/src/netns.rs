@@ -243,11 +243,11 @@ struct Holder {
 }
 
 impl Holder {
-    /// Starts a holder. With `beside`, both namespaces have the same owner, so that a cable can
+    /// Starts a holder. With `partner`, both namespaces have the same owner, so that a cable can
     /// join them.
-    fn start(beside: Option<&Self>) -> Result<Self, Failure> {
-        let in_user_namespace = beside.map_or_else(|| !is_privileged(), |other| other.in_user_namespace);
-        let mut command = match beside {
+    fn start(partner: Option<&Self>) -> Result<Self, Failure> {
+        let in_user_namespace = partner.map_or_else(|| !is_privileged(), |other| other.in_user_namespace);
+        let mut command = match partner {
             Some(other) if in_user_namespace => {
                 let mut command = other.enter();
                 command.arg("unshare");
@@ -255,7 +255,7 @@ impl Holder {
             }
             _ => Command::new("unshare"),
         };
-        if in_user_namespace && beside.is_none() {
+        if in_user_namespace && partner.is_none() {
             command.args(["--user", "--map-root-user"]);
         }
         command.args(["--net", "sh", "-c", "echo ready; exec cat"]);

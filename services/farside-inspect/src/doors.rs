@@ -195,8 +195,8 @@ impl Doors {
         for (process, door) in &neighbors.doors {
             let (Ok(door), None) = (door, self.guest(*process)) else { continue };
             // A process on the machine of process 0 is reached in the same way as that.
-            let is_beside = first.is_some_and(|first| first.addresses == door.addresses);
-            let known = origin.and_then(|origin| host_of(&origin.address)).filter(|_| is_beside);
+            let is_on_same_machine = first.is_some_and(|first| first.addresses == door.addresses);
+            let known = origin.and_then(|origin| host_of(&origin.address)).filter(|_| is_on_same_machine);
             let dial = |address: &str, until| Guest::dial(address, proof.clone(), &self.points, until);
             if let Some(guest) = meet_one(*process, door, known, deadline, dial)? {
                 self.guests().insert(*process, guest);

@@ -261,7 +261,7 @@ pub enum Order {
 #[wire(crate = "farside_rpc")]
 pub struct Stayed {
     /// The number of the stay in its process.
-    pub hold: u64,
+    pub stay: u64,
     /// The lowest and the highest of the steps that the workers have completed. `None` if no worker
     /// of the process publishes steps.
     pub steps: Option<(u64, u64)>,
@@ -371,7 +371,7 @@ pub enum Refused {
         what: String,
     },
     /// The stay or lock has ended.
-    #[error("the hold has ended, because its time was over or nothing kept it: take a new one")]
+    #[error("the pause or lock has ended, because its time was over or nothing kept it: take a new one")]
     Over,
     /// A step-by-step change is too large.
     #[error("{bytes} bytes are too many for one change of a view: write at most {max}")]
@@ -444,7 +444,7 @@ pub trait Door {
         &self,
         cx: &Call,
         after: u64,
-        hold: Option<u64>,
+        stay: Option<u64>,
         is_pause: bool,
         reader: u64,
     ) -> Result<Stayed, Refused>;
@@ -461,10 +461,10 @@ pub trait Door {
     fn held(&self, cx: &Call) -> Result<Vec<HeldItem>, Never>;
     /// Makes changes in this process, whose workers stay, or only checks them. Returns how many
     /// places they reach.
-    fn apply(&self, cx: &Call, hold: u64, orders: Vec<Order>, only_check: bool) -> Result<u64, Refused>;
+    fn apply(&self, cx: &Call, stay: u64, orders: Vec<Order>, only_check: bool) -> Result<u64, Refused>;
     /// Makes changes in several processes, all or none. `holds` are those processes, with the
     /// numbers of their stays. Returns how many places the changes reach.
-    fn conduct(&self, cx: &Call, holds: Vec<(u32, u64)>, orders: Vec<Order>) -> Result<u64, Refused>;
+    fn conduct(&self, cx: &Call, stays: Vec<(u32, u64)>, orders: Vec<Order>) -> Result<u64, Refused>;
     /// The step that the process's workers have published last.
     #[rpc(inline)]
     fn newest(&self, cx: &Call) -> Result<Option<u64>, Never>;

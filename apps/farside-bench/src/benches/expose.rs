@@ -365,8 +365,8 @@ fn view(me: &Worker, options: Options, viewers: usize) -> Measured {
     steps_for(END, 2 * SETTLES)?;
     me.barrier()?;
     let step = column("step_ns", "ns", 0).against("without viewers", 2);
-    let beside = column("against_copies_ns", "ns", 0).against("the same copies by hand", 1);
-    Ok(taken.rows([Some(step), (viewers > 0).then_some(beside)].into_iter().flatten()))
+    let against_copies = column("against_copies_ns", "ns", 0).against("the same copies by hand", 1);
+    Ok(taken.rows([Some(step), (viewers > 0).then_some(against_copies)].into_iter().flatten()))
 }
 
 /// Reads 60 steps a second, or copies as much by hand, while `state` says so.

@@ -27,7 +27,7 @@ pub(crate) fn cases() -> Vec<Case> {
         ("call-buffer", pass_buffer),
         ("call-buffer-put", buffers::put),
         ("call-buffer-get", buffers::get),
-        ("call-buffer-aside", buffers::get_apart),
+        ("call-buffer-unordered", buffers::get_unordered),
     ];
     for (form, round_trips) in forms {
         cases.extend([4 << 10, 64 << 10, 1 << 20].map(|bytes| case(name(form, bytes), bytes, round_trips)));

@@ -153,7 +153,7 @@ fn measure(
     })?;
     let name = |(thing, limit): (usize, &&mut dyn Yardstick)| match thing {
         0 => METRIC.into(),
-        _ => format!("{METRIC}_beside_{}", limit.name().replace(' ', "_")),
+        _ => format!("{METRIC}_against_{}", limit.name().replace(' ', "_")),
     };
     let names: Vec<String> = limits.iter().enumerate().map(name).collect();
     let rates = |thing: usize| column(&names[thing], "1/s", limits.len()).against(limits[thing].name(), thing);

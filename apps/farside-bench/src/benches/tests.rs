@@ -53,7 +53,7 @@ fn the_contract_is_kept_on_shared_memory() {
         assert!(has("invoke-latency", case), "{case}");
     }
     for size in ["4KiB", "64KiB", "1MiB"] {
-        for form in ["call-buffer", "call-buffer-put", "call-buffer-get", "call-buffer-aside"] {
+        for form in ["call-buffer", "call-buffer-put", "call-buffer-get", "call-buffer-unordered"] {
             assert!(has("invoke-latency", &format!("{form}/{size}")), "{form}/{size}");
         }
     }

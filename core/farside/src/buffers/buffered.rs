@@ -27,7 +27,7 @@ pub(crate) struct LentBuffer {
     /// A latch to count down when the buffer was read.
     pub(crate) on_read: Option<LatchAddress>,
     /// True if later calls need not wait for the buffer.
-    pub(crate) aside: bool,
+    pub(crate) is_unordered: bool,
 }
 
 /// Reads a buffer from the sender's memory and runs a function on it.
@@ -46,7 +46,7 @@ where
         let read = unsafe { read_arguments::<(LentBuffer, Option<N>, A)>(worker, payload, end) };
         let Some((lent, counted, arguments)) = read else { return std::ptr::null() };
         worker.process_handle().kill_point(KillPoint::BufferFound);
-        fetch(worker, lent.memory, lent.aside, move |worker, buffer| {
+        fetch(worker, lent.memory, lent.is_unordered, move |worker, buffer| {
             let process = worker.process_handle();
             let Ok(buffer) = buffer else {
                 // The buffer's owner has died, or its fabric failed: a call without its buffer does

@@ -223,7 +223,7 @@ impl<'w, N: Counted> To<'w, Worker, N> {
     /// [`Error::InHandler`] if a handler would have to wait. The arguments and the buffer come
     /// back.
     #[track_caller]
-    pub fn call_buffer_get_aside<A: Wire + 'static, R: Outcome + 'static>(
+    pub fn call_buffer_get_unordered<A: Wire + 'static, R: Outcome + 'static>(
         self,
         arguments: A,
         buffer: Registered,
@@ -237,7 +237,7 @@ impl<'w, N: Counted> To<'w, Worker, N> {
         arguments: A,
         buffer: Registered,
         function: fn(&Worker, A, &[u8]) -> R,
-        aside: bool,
+        is_unordered: bool,
         touch: Touch,
     ) -> Result<Lent<'w>, Refused<Box<(A, Registered)>>> {
         let operand = self.operand_of(function as usize);
@@ -256,7 +256,7 @@ impl<'w, N: Counted> To<'w, Worker, N> {
             Notify::Sent(latch) => Some(latch),
             Notify::Nothing | Notify::Executed(_) => None,
         };
-        let lent = LentBuffer { memory: Extent::of(&buffer), read, on_read, aside };
+        let lent = LentBuffer { memory: Extent::of(&buffer), read, on_read, is_unordered };
         let process = self.from.process_handle();
         if let Some((to, _)) = process.job.place_of(self.to) {
             process.links.offer(to, lent.memory);

@@ -115,7 +115,7 @@ pub trait Sends<'w>: Sized + 'w {
 /// | [`call_buffer`](Self::call_buffer) | arguments and buffer side by side, in one record | caller | at once | published | has run |
 /// | [`call_buffer_put`](Self::call_buffer_put) | the buffer into a place there; then the call with the place | caller | at return | published, buffer in place | has run |
 /// | [`call_buffer_get`](Self::call_buffer_get) | the call; its receiver reads the buffer and runs it | receiver | when the [`Lent`](crate::Lent) says so | **buffer was read** | has run |
-/// | [`call_buffer_get_aside`](Self::call_buffer_get_aside), *in no order* | the same, read by a helper thread there | helper | when the [`Lent`](crate::Lent) says so | **buffer was read** | has run |
+/// | [`call_buffer_get_unordered`](Self::call_buffer_get_unordered), *in no order* | the same, read by a helper thread there | helper | when the [`Lent`](crate::Lent) says so | **buffer was read** | has run |
 /// | [`call_return`](Self::call_return), [`call_with_reply`](Self::call_with_reply) | the call; the result into a slot of the caller's, or in messages | | at once | published | not counted: the [`Pending`] tells |
 /// | [`call_into`](Self::call_into) | the call; the result into registered memory of any process | | at once | published | result is in place |
 /// | [`call_named`](Self::call_named), [`call_named_return`](Self::call_named_return) | encoded arguments | | at once | published | has run |

@@ -82,7 +82,7 @@ impl Staged {
     /// The oldest records within `bytes` bytes: the header of the first, and all words behind it.
     pub(crate) fn split_header(&self, bytes: usize) -> Option<(Header, &[MaybeUninit<u64>])> {
         let (header, behind) = self.front_within(bytes).split_first()?;
-        Some((Header::from_word(told(*header)), behind))
+        Some((Header::from_word(initialised(*header)), behind))
     }
 
     /// Removes the oldest records, which are `words` words long.
@@ -108,12 +108,13 @@ impl Staged {
 
 /// The length in words of the record at the beginning of these words.
 fn record_words(words: &[MaybeUninit<u64>]) -> usize {
-    let bytes = Header::from_word(told(words[0])).short_bytes().unwrap_or_else(|| told(words[1]) as usize);
+    let bytes =
+        Header::from_word(initialised(words[0])).short_bytes().unwrap_or_else(|| initialised(words[1]) as usize);
     bytes / 8
 }
 
 /// The value of a header or a length.
-fn told(word: MaybeUninit<u64>) -> u64 {
+fn initialised(word: MaybeUninit<u64>) -> u64 {
     // SAFETY: this module reads only headers, and the lengths behind those of long records: `push`
     // and the writer of a batch have written both, and whole records follow each other.
     unsafe { word.assume_init() }
@@ -145,7 +146,7 @@ mod tests {
                     let front = staged.front().unwrap();
                     prop_assert_eq!(front.len() * 8, record);
                     // These payloads have no padding.
-                    let front: Vec<u64> = front.iter().map(|word| told(*word)).collect();
+                    let front: Vec<u64> = front.iter().map(|word| initialised(*word)).collect();
                     prop_assert_eq!(front[0], header.word());
                     prop_assert_eq!(front[1] as usize, content.len());
                     let bytes: Vec<u8> = front[2..].iter().flat_map(|word| word.to_ne_bytes()).collect();

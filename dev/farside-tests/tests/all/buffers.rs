@@ -133,7 +133,7 @@ fn buffers_of_all_forms(me: &Worker) -> Result<()> {
 
 over_all_fabrics!(buffers_of_all_forms_arrive_in_order, 2, super::buffers_of_all_forms);
 
-/// Every worker makes many calls at once, some of them by `call_buffer_get_aside`.
+/// Every worker makes many calls at once, some of them by `call_buffer_get_unordered`.
 fn many_at_once(me: &Worker) -> Result<()> {
     const CALLS: usize = 20;
     let log: Log = PerWorker::new(me, RefCell::default())?;
@@ -147,7 +147,7 @@ fn many_at_once(me: &Worker) -> Result<()> {
                 // The handle is dropped. The library keeps the buffer until the receiver has read
                 // it.
                 drop(way.call_buffer_get((log, salt), buffer_of(me, &content)?, arrive)?);
-                drop(way.call_buffer_get_aside((log, salt), buffer_of(me, &content)?, arrive)?);
+                drop(way.call_buffer_get_unordered((log, salt), buffer_of(me, &content)?, arrive)?);
                 way.call_buffer((log, salt), &content, arrive)?;
             }
         }
@@ -339,10 +339,11 @@ fn a_receiver_that_dies_in_the_middle_is_lost_to_all_forms() {
                 loop {
                     me.to(to).call_buffer_put((), &[1; 10_000], (place, 0), |_, ((), _)| ())?;
                     let lent = me.to(to).call_buffer_get((), buffer_of(me, &[1; 10_000])?, |_, (), _| ())?;
-                    let aside = me.to(to).call_buffer_get_aside((), buffer_of(me, &[1; 10_000])?, |_, (), _| ())?;
+                    let unordered =
+                        me.to(to).call_buffer_get_unordered((), buffer_of(me, &[1; 10_000])?, |_, (), _| ())?;
                     me.to(to).call_into((), |_, ()| 1_u8, result)?;
                     lent.wait()?;
-                    aside.wait()?;
+                    unordered.wait()?;
                 }
             };
             let error = calls().unwrap_err();
@@ -406,15 +407,15 @@ fn operations_under_way_at_the_end_are_drained() {
     simulate(3, 1, 90, |me| {
         let ran_here = Dist::new(me, || AtomicU64::new(0))?;
         for to in me.workers() {
-            for aside in [false, true] {
+            for unordered in [false, true] {
                 let buffer = buffer_of(me, &[3; 20_000])?;
                 let run = |there: &Worker, ran: Dist<AtomicU64>, bytes: &[u8]| {
                     assert_eq!(bytes, [3; 20_000]);
                     ran.here(there).fetch_add(1, Ordering::Relaxed);
                 };
                 let way = me.to(to);
-                drop(if aside {
-                    way.call_buffer_get_aside(ran_here, buffer, run)?
+                drop(if unordered {
+                    way.call_buffer_get_unordered(ran_here, buffer, run)?
                 } else {
                     way.call_buffer_get(ran_here, buffer, run)?
                 });

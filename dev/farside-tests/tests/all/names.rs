@@ -37,7 +37,7 @@ fn program(command: PathBuf, arguments: &[&str], processes: u32) -> Program {
 
 /// Runs a job of two processes of `histogram` and two that reach this call by running the test of
 /// this name.
-fn beside_histogram(test: &str, body: impl Fn(&Worker) -> Result<()> + Send + Sync) {
+fn with_histogram(test: &str, body: impl Fn(&Worker) -> Result<()> + Send + Sync) {
     if is_launched() {
         exit(farside::job().run(body).is_err().into());
     }
@@ -71,7 +71,7 @@ fn two_programs_make_one_job() {
 
 #[test]
 fn named_functions_run_in_order_and_answer() {
-    beside_histogram("names::named_functions_run_in_order_and_answer", |me| {
+    with_histogram("names::named_functions_run_in_order_and_answer", |me| {
         let bucket = u64::from(me.id().number());
         for to in HISTOGRAMS {
             for round in 1..=1000 {
@@ -96,7 +96,7 @@ fn named_functions_run_in_order_and_answer() {
 
 #[test]
 fn closures_are_called_where_they_exist_only() {
-    beside_histogram("names::closures_are_called_where_they_exist_only", |me| {
+    with_histogram("names::closures_are_called_where_they_exist_only", |me| {
         fn is_refused<A: PartialEq + std::fmt::Debug>(me: &Worker, refused: Refused<A>, to: WorkerId, expected: A) {
             assert_eq!(refused.arguments, expected, "they come back");
             match refused.error {
@@ -132,7 +132,7 @@ fn closures_are_called_where_they_exist_only() {
 
 #[test]
 fn other_types_and_unknown_names_are_refused() {
-    beside_histogram("names::other_types_and_unknown_names_are_refused", |me| {
+    with_histogram("names::other_types_and_unknown_names_are_refused", |me| {
         for to in HISTOGRAMS {
             let why = |result: Result<()>| match result {
                 Err(Error::NamedRefused { on, name, why }) => {

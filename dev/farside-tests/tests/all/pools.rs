@@ -165,9 +165,9 @@ fn waiting(me: &Worker) -> Result<()> {
     let way = || me.to(other).notify(&ran, On::Executed);
     let wait = |there: &Worker, (), _: &[u8]| assert!(there.progress().is_ok(), "it may wait");
     let lent = way().call_buffer_get((), me.allocate(50_000)?, wait)?;
-    let aside = way().call_buffer_get_aside((), me.allocate(50_000)?, wait)?;
+    let unordered = way().call_buffer_get_unordered((), me.allocate(50_000)?, wait)?;
     lent.wait()?;
-    aside.wait()?;
+    unordered.wait()?;
     ran.wait()?;
     let barred = me.call_return(pool, (), |there, ()| matches!(there.barrier(), Err(Error::UnknownWorker { .. })))?;
     assert!(barred.wait()?);

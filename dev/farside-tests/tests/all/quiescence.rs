@@ -78,7 +78,7 @@ fn all_forms_of_calls(me: &Worker) -> Result<()> {
             me.to(to).when_full(WhenFull::Queue).call((count, 1), add)?;
             me.call_buffer(to, count, &[0; 100], add_bytes)?;
             held.push(me.to(to).call_buffer_get(count, me.allocate(1000)?, add_bytes)?);
-            held.push(me.to(to).call_buffer_get_aside(count, me.allocate(10_000)?, add_bytes)?);
+            held.push(me.to(to).call_buffer_get_unordered(count, me.allocate(10_000)?, add_bytes)?);
             (0..7).try_for_each(|_| open[to].call((count, 1), add))?;
             late.push(me.aggregate(to).flush_within(Duration::from_secs(3600)));
             late[to.index()].call((count, 1), add)?;

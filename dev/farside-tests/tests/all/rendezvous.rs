@@ -176,7 +176,7 @@ fn work(me: &Worker, task: &str) -> Result<()> {
             me.barrier()
         }
         // The other group runs another program.
-        "beside-histogram" => {
+        "with-histogram" => {
             for histogram in [2, 3].map(WorkerId::new) {
                 me.call_named(histogram, ADD, (3, 7))?;
                 assert!(me.call_named_return(histogram, COUNT, 3)?.wait()? >= Some(7));
@@ -449,7 +449,7 @@ fn groups_of_different_programs_are_one_job() {
         let mut command = groups[1].command_of(Command::new(&histogram), rank);
         join(&mut command, port, "1/2");
         ranks.push(Rank(command.spawn().unwrap()));
-        let mut command = groups[0].command(rank, "beside-histogram");
+        let mut command = groups[0].command(rank, "with-histogram");
         join(&mut command, port, "0/2");
         ranks.push(Rank(command.spawn().unwrap()));
     }

@@ -40,7 +40,7 @@ impl Conductor {
     /// Has several processes make changes, or check them. Returns how many places they reach.
     pub(super) fn apply_all(
         &self,
-        holds: &[(u32, u64)],
+        stays: &[(u32, u64)],
         orders: &[Order],
         only_check: bool,
         time: Duration,
@@ -52,9 +52,9 @@ impl Conductor {
         let found = found.and_then(|_| neighbors.map_or(Ok(()), |neighbors| self.0.meet(neighbors, None, deadline)));
         found.map_err(|error| failed(&error))?;
         let mut asked = Vec::new();
-        for (process, hold) in holds {
+        for (process, stay) in stays {
             let guest = self.0.guest(*process).ok_or_else(|| failed(&format!("process {process} is gone")))?;
-            asked.push(guest.until(deadline).apply(*hold, orders.to_vec(), only_check));
+            asked.push(guest.until(deadline).apply(*stay, orders.to_vec(), only_check));
         }
         let mut reached = 0;
         for asked in asked {

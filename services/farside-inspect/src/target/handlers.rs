@@ -302,7 +302,7 @@ impl Door for Handlers {
         &self,
         cx: &Call,
         after: u64,
-        hold: Option<u64>,
+        stay: Option<u64>,
         is_pause: bool,
         reader: u64,
     ) -> Result<Stayed, Refused> {
@@ -311,7 +311,7 @@ impl Door for Handlers {
         self.readers.arrival(reader).await;
         let lease = self.readers.lease(self.next_number(), reader, None);
         self.points.pass();
-        let staying = self.stays.begin(after, hold, is_pause, lease)?;
+        let staying = self.stays.begin(after, stay, is_pause, lease)?;
         self.points.pass();
         let stayed = staying.await;
         self.points.pass();
@@ -349,21 +349,21 @@ impl Door for Handlers {
         self.points.pass();
     }
 
-    fn apply(&self, cx: &Call, hold: u64, orders: Vec<Order>, only_check: bool) -> Result<u64, Refused> {
+    fn apply(&self, cx: &Call, stay: u64, orders: Vec<Order>, only_check: bool) -> Result<u64, Refused> {
         may_write(cx)?;
-        self.stays.check(hold)?;
+        self.stays.check(stay)?;
         self.points.pass();
         orders.iter().try_fold(0, |reached, order| Ok(reached + self.order(order, only_check)?))
     }
 
-    fn conduct(&self, cx: &Call, holds: Vec<(u32, u64)>, orders: Vec<Order>) -> Result<u64, Refused> {
+    fn conduct(&self, cx: &Call, stays: Vec<(u32, u64)>, orders: Vec<Order>) -> Result<u64, Refused> {
         may_write(cx)?;
         let neighbors = self.network().and_then(|network| network.neighbors());
         // All processes check before the first one changes anything.
         let mut reached = 0;
         for only_check in [true, false] {
             self.points.pass();
-            reached = self.conductor.apply_all(&holds, &orders, only_check, CHANGE_TIME, neighbors.as_ref())?;
+            reached = self.conductor.apply_all(&stays, &orders, only_check, CHANGE_TIME, neighbors.as_ref())?;
         }
         Ok(reached)
     }

@@ -49,7 +49,7 @@ pub(super) struct Stays {
 
 #[derive(Debug, Default)]
 struct State {
-    hold: Option<Stay>,
+    stay: Option<Stay>,
     /// The reader that asked for a stay which ended before all workers stayed, and those that did
     /// not.
     missed: Option<(ReaderId, Vec<(u32, u64)>)>,
@@ -109,15 +109,15 @@ impl Steps {
 
 impl State {
     /// The stay, unless it is over.
-    fn hold(&mut self) -> Option<&mut Stay> {
-        self.hold.as_mut().filter(|hold| !hold.lease.is_over())
+    fn stay(&mut self) -> Option<&mut Stay> {
+        self.stay.as_mut().filter(|stay| !stay.lease.is_over())
     }
 
     /// Returns whether a worker stays instead of publishing a step: it has completed one from the
     /// stay's on, and is not in the middle of this one.
     fn keeps(&mut self, worker: u32, step: u64) -> bool {
         let newest = self.workers.get(&worker).and_then(Steps::newest);
-        self.hold().is_some_and(|hold| newest.is_some_and(|newest| newest >= hold.after && newest < step))
+        self.stay().is_some_and(|stay| newest.is_some_and(|newest| newest >= stay.after && newest < step))
     }
 
     fn flag(&self) {
@@ -132,7 +132,7 @@ impl State {
 
     /// The workers that publish steps and do not stay yet, with their newest steps.
     fn awaited(&self) -> Vec<(u32, u64)> {
-        let after = self.hold.as_ref().map_or(0, |hold| hold.after);
+        let after = self.stay.as_ref().map_or(0, |stay| stay.after);
         let is_awaited = |steps: &Steps| steps.stays_after.is_none_or(|step| step < after);
         let awaited = self.workers.iter().filter(|(_, steps)| is_awaited(steps));
         awaited.filter_map(|(worker, steps)| Some((*worker, steps.newest()?))).collect()
@@ -140,7 +140,7 @@ impl State {
 
     /// The lowest and the highest step at which workers stay, once all do that publish steps.
     fn stayed(&self) -> Option<Option<(u64, u64)>> {
-        let after = self.hold.as_ref().map_or(0, |hold| hold.after);
+        let after = self.stay.as_ref().map_or(0, |stay| stay.after);
         let stepping = self.workers.values().filter(|steps| steps.newest().is_some());
         // A worker that stays after an earlier step is about to go on.
         let steps: Option<Vec<u64>> = stepping.map(|steps| steps.stays_after.filter(|step| *step >= after)).collect();
@@ -157,7 +157,7 @@ impl Stays {
     pub(super) fn add_view(&self, worker: u32, view: Arc<dyn Stepping>) {
         let mut state = lock(&self.state);
         state.workers.entry(worker).or_default().views.push(view.clone());
-        if state.hold().is_some() {
+        if state.stay().is_some() {
             view.flag();
         }
     }
@@ -168,7 +168,7 @@ impl Stays {
             steps.views.retain(|other| !std::ptr::addr_eq(Arc::as_ptr(other), Arc::as_ptr(view)));
         }
         // A worker without views is waited for no more.
-        let wakers = state.hold.as_mut().map(|hold| std::mem::take(&mut hold.wakers));
+        let wakers = state.stay.as_mut().map(|stay| std::mem::take(&mut stay.wakers));
         drop(state);
         wakers.into_iter().flatten().for_each(Waker::wake);
     }
@@ -176,12 +176,12 @@ impl Stays {
     /// Returns whether views look at the stay at each step.
     pub(super) fn are_flagged(&self) -> bool {
         let mut state = lock(&self.state);
-        state.hold().is_some() || state.workers.values().any(|steps| !steps.actions.is_empty())
+        state.stay().is_some() || state.workers.values().any(|steps| !steps.actions.is_empty())
     }
 
     /// Returns whether a step is the last before a stay, of which readers want a copy.
     pub(super) fn keeps_copy_of(&self, step: u64) -> bool {
-        lock(&self.state).hold().is_some_and(|hold| step >= hold.after)
+        lock(&self.state).stay().is_some_and(|stay| step >= stay.after)
     }
 
     /// The step that was published last by any worker.
@@ -205,7 +205,7 @@ impl Stays {
         if state.keeps(number, step) {
             let steps = state.workers.entry(number).or_default();
             steps.stays_after = Some(steps.newest().unwrap_or(0));
-            let wakers = state.hold.as_mut().map(|hold| std::mem::take(&mut hold.wakers));
+            let wakers = state.stay.as_mut().map(|stay| std::mem::take(&mut stay.wakers));
             drop(state);
             wakers.into_iter().flatten().for_each(Waker::wake);
             let stayed = publisher.wait_while(&|| !lock(&self.state).keeps(number, step), &|| self.wait_for_change());
@@ -241,13 +241,13 @@ impl Stays {
     pub(super) fn begin(
         self: &Arc<Self>,
         after: u64,
-        hold: Option<u64>,
+        stay: Option<u64>,
         is_pause: bool,
         new: Lease,
     ) -> Result<Staying, Refused> {
         let mut state = lock(&self.state);
-        let (asker, is_new) = (new.reader(), hold.is_none());
-        let number = match (state.hold(), hold) {
+        let (asker, is_new) = (new.reader(), stay.is_none());
+        let number = match (state.stay(), stay) {
             (Some(held), Some(number)) if held.lease.number() == number => {
                 (held.after, held.asker) = (after, asker);
                 number
@@ -257,7 +257,7 @@ impl Stays {
             (None, None) => {
                 let number = new.number();
                 let deadlines = state.caller.as_ref().map(Caller::pause_deadlines);
-                state.hold =
+                state.stay =
                     Some(Stay { lease: new, asker, after, is_pause, wakers: Vec::new(), _deadlines: deadlines });
                 number
             }
@@ -279,8 +279,8 @@ impl Stays {
     /// The stay, if there is one.
     pub(super) fn held(&self) -> Option<HeldItem> {
         let mut state = lock(&self.state);
-        let hold = state.hold()?;
-        let (number, kind) = (hold.lease.number(), if hold.is_pause { HeldKind::Pause } else { HeldKind::Change });
+        let stay = state.stay()?;
+        let (number, kind) = (stay.lease.number(), if stay.is_pause { HeldKind::Pause } else { HeldKind::Change });
         let step = state.stayed().flatten().map(|(_, step)| step);
         Some(HeldItem { number, kind, step })
     }
@@ -288,7 +288,7 @@ impl Stays {
     /// The workers for which a reader waits, or did until the stay that it asked for ended.
     pub(super) fn awaited(&self, reader: ReaderId) -> Vec<(u32, u64)> {
         let mut state = lock(&self.state);
-        match (state.hold().map(|hold| hold.asker), &state.missed) {
+        match (state.stay().map(|stay| stay.asker), &state.missed) {
             (Some(asker), _) if asker == reader => state.awaited(),
             (_, Some((holder, missed))) if *holder == reader => missed.clone(),
             _ => Vec::new(),
@@ -298,8 +298,8 @@ impl Stays {
     /// Ends the stay of a number, for which not all workers stay.
     fn give_up(&self, number: u64) {
         let mut state = lock(&self.state);
-        if let Some(hold) = state.hold.as_ref().filter(|hold| hold.lease.number() == number) {
-            state.missed = Some((hold.asker, state.awaited()));
+        if let Some(stay) = state.stay.as_ref().filter(|stay| stay.lease.number() == number) {
+            state.missed = Some((stay.asker, state.awaited()));
         }
         drop(state);
         self.release_if(|lease| lease.number() == number);
@@ -308,16 +308,16 @@ impl Stays {
     /// Ends a stay whose lease fits.
     pub(super) fn release_if(&self, fits: impl FnOnce(&Lease) -> bool) {
         let mut state = lock(&self.state);
-        if let Some(hold) = state.hold.take_if(|hold| fits(&hold.lease)) {
+        if let Some(stay) = state.stay.take_if(|stay| fits(&stay.lease)) {
             self.wake(state);
-            hold.wakers.into_iter().for_each(Waker::wake);
+            stay.wakers.into_iter().for_each(Waker::wake);
         }
     }
 
     /// Returns whether the workers stay for the stay of this number.
     pub(super) fn check(&self, number: u64) -> Result<(), Refused> {
         let mut state = lock(&self.state);
-        let is_held = state.hold().is_some_and(|hold| hold.lease.number() == number);
+        let is_held = state.stay().is_some_and(|stay| stay.lease.number() == number);
         if is_held && state.stayed().is_some() { Ok(()) } else { Err(Refused::Over) }
     }
 
@@ -354,15 +354,15 @@ impl Future for Staying {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let stays = self.stays.clone();
         let mut state = lock(&stays.state);
-        let Some(hold) = state.hold.as_mut().filter(|hold| hold.lease.number() == self.number) else {
+        let Some(stay) = state.stay.as_mut().filter(|stay| stay.lease.number() == self.number) else {
             return Poll::Ready(Err(Refused::Over));
         };
-        hold.wakers.retain(|waker| !waker.will_wake(context.waker()));
-        hold.wakers.push(context.waker().clone());
-        let after = hold.after;
+        stay.wakers.retain(|waker| !waker.will_wake(context.waker()));
+        stay.wakers.push(context.waker().clone());
+        let after = stay.after;
         if let Some(steps) = state.stayed() {
             self.ends_stay = false;
-            return Poll::Ready(Ok(Stayed { hold: self.number, steps }));
+            return Poll::Ready(Ok(Stayed { stay: self.number, steps }));
         }
         // A worker that has missed the flag is further than one that stays.
         let stays = state.workers.values().filter_map(|steps| steps.stays_after).min();

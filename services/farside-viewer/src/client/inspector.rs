@@ -21,7 +21,7 @@ use super::area::Area;
 use super::error::InspectError;
 use super::info::{AreaInfo, JobInfo, areas};
 use super::launched;
-use super::steering::PausedHold;
+use super::steering::PausedStay;
 use crate::target::Target;
 
 /// The time that each question has, unless another is chosen.
@@ -115,7 +115,7 @@ pub(super) struct Inner {
     pub(super) origin: Option<Origin>,
     /// The connection to the launcher, for each process.
     pub(super) launched: Mutex<BTreeMap<u32, Guest>>,
-    paused: Mutex<PausedHold>,
+    paused: Mutex<PausedStay>,
     /// The number of the last attendance.
     last: AtomicU64,
 }
@@ -198,7 +198,7 @@ impl Inspector {
         self.inner.last.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(super) fn paused_hold(&self) -> &Mutex<PausedHold> {
+    pub(super) fn paused_stay(&self) -> &Mutex<PausedStay> {
         &self.inner.paused
     }
 

@@ -49,10 +49,10 @@ impl Drop for Held {
 impl Inspector {
     /// Has all workers stay after one step: the first that can be had, or the one after `after`.
     /// `holds` are those that are continued.
-    fn hold(
+    fn stay(
         &self,
         after: Option<u64>,
-        holds: &[(u32, u64)],
+        stays: &[(u32, u64)],
         is_pause: bool,
         deadline: Instant,
     ) -> Result<Held, InspectError> {
@@ -60,7 +60,7 @@ impl Inspector {
         let guests: Vec<(u32, Guest)> =
             self.guests().iter().map(|(process, guest)| (*process, guest.clone())).collect();
         let attendance = self.attend(&guests)?;
-        let mut numbers: BTreeMap<u32, u64> = holds.iter().copied().collect();
+        let mut numbers: BTreeMap<u32, u64> = stays.iter().copied().collect();
         let asked: Vec<_> = guests.iter().map(|(_, guest)| guest.until(deadline).newest()).collect();
         let mut newest = None;
         for ((process, guest), asked) in guests.iter().zip(asked) {
@@ -99,8 +99,8 @@ impl Inspector {
         let mut expired = Vec::new();
         for ((process, guest), asked) in guests.iter().zip(asked) {
             match asked.and_then(Pending::wait) {
-                Ok(Stayed { hold, steps }) => {
-                    numbers.insert(*process, hold);
+                Ok(Stayed { stay, steps }) => {
+                    numbers.insert(*process, stay);
                     if let Some((first, last)) = steps {
                         least = Some(least.map_or(first, |least| least.min(first)));
                         most = most.max(Some(last));
@@ -155,7 +155,7 @@ impl Inspector {
                 changed => return changed,
             }
         }
-        self.change_held(&self.hold(None, &[], false, deadline)?, orders, what, deadline)
+        self.change_held(&self.stay(None, &[], false, deadline)?, orders, what, deadline)
     }
 
     fn change_held(
@@ -236,7 +236,7 @@ impl Inspector {
             if !has_views || Instant::now() >= deadline {
                 return Err(InspectError::NoSteps { job: self.job().clone() });
             }
-            let held = self.hold(after, &[], true, deadline)?;
+            let held = self.stay(after, &[], true, deadline)?;
             if held.step.is_some() {
                 return Ok(Paused::new(self.clone(), held));
             }
@@ -320,7 +320,7 @@ impl Inspector {
             .collect();
         let step = held.iter().filter_map(|(_, _, held)| held.step).max();
         let Some(step) = step.filter(|_| !numbers.is_empty()) else { return Ok(None) };
-        let mut moved = self.hold(Some(step.saturating_add(1)), &numbers, true, deadline)?;
+        let mut moved = self.stay(Some(step.saturating_add(1)), &numbers, true, deadline)?;
         // The pause remains with its reader.
         moved.numbers.retain(|number| !numbers.contains(number));
         Ok(moved.step)
@@ -382,7 +382,7 @@ pub struct Paused {
 impl Paused {
     fn new(inspector: Inspector, held: Held) -> Self {
         let held = Arc::new(Mutex::new(held));
-        *lock(inspector.paused_hold()) = PausedHold(Some(held.clone()));
+        *lock(inspector.paused_stay()) = PausedStay(Some(held.clone()));
         Self { inspector, held }
     }
 
@@ -400,7 +400,7 @@ impl Paused {
         let deadline = Instant::now() + self.inspector.time();
         let mut held = lock(&self.held);
         let next = held.step.map(|step| step.saturating_add(1));
-        let moved = self.inspector.hold(next, &held.numbers, true, deadline);
+        let moved = self.inspector.stay(next, &held.numbers, true, deadline);
         if let Err(InspectError::Refused { refused: Refused::Over, .. }) = moved {
             self.inspector.forget_paused(&self.held);
         }
@@ -414,7 +414,7 @@ impl Paused {
 
     /// Returns whether it is known that another reader has ended the pause.
     pub(crate) fn has_ended(&self) -> bool {
-        !lock(self.inspector.paused_hold()).0.as_ref().is_some_and(|held| Arc::ptr_eq(held, &self.held))
+        !lock(self.inspector.paused_stay()).0.as_ref().is_some_and(|held| Arc::ptr_eq(held, &self.held))
     }
 }
 
@@ -432,17 +432,17 @@ impl Drop for Paused {
 
 /// The stay of a pause, for changes by the same inspector.
 #[derive(Clone, Default)]
-pub(super) struct PausedHold(Option<Arc<Mutex<Held>>>);
+pub(super) struct PausedStay(Option<Arc<Mutex<Held>>>);
 
-impl std::fmt::Debug for PausedHold {
+impl std::fmt::Debug for PausedStay {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("PausedHold").field(&self.0.is_some()).finish()
+        f.debug_tuple("PausedStay").field(&self.0.is_some()).finish()
     }
 }
 
 impl Inspector {
     fn paused(&self) -> Option<Arc<Mutex<Held>>> {
-        lock(self.paused_hold()).0.clone()
+        lock(self.paused_stay()).0.clone()
     }
 
     /// Says to doors that this program is there, until the result is dropped.
@@ -457,7 +457,7 @@ impl Inspector {
 
     /// Forgets a pause, unless there is another one by now.
     fn forget_paused(&self, held: &Arc<Mutex<Held>>) {
-        lock(self.paused_hold()).0.take_if(|paused| Arc::ptr_eq(paused, held));
+        lock(self.paused_stay()).0.take_if(|paused| Arc::ptr_eq(paused, held));
     }
 }
 
@@ -526,7 +526,7 @@ impl<T> Area<T> {
         };
         // Each worker's part is written as a whole; all of them at one step if all workers stay.
         let must_hold = pieces.len() > 1 && locked.is_none() && self.inspector.paused().is_none();
-        let held = must_hold.then(|| self.inspector.hold(None, &[], false, deadline)).transpose()?;
+        let held = must_hold.then(|| self.inspector.stay(None, &[], false, deadline)).transpose()?;
         let asked: Vec<_> = pieces.iter().map(put).collect();
         let mut newest = None;
         for (piece, asked) in pieces.iter().zip(asked) {

@@ -248,12 +248,12 @@ fn a_session_reads_a_job_on_the_network() {
 
 #[test]
 fn who_has_no_token_is_refused_later() {
-    read_beside_others(5);
+    read_among_others(5);
 }
 
 /// A wrong token, no token, bytes that are no greeting, and connections that say nothing: readers
 /// with a token get what they want.
-fn read_beside_others(silent: usize) {
+fn read_among_others(silent: usize) {
     let tokens = Tokens::new("refused");
     let mut target = tokens.start("pattern");
     target.inspect(2);
@@ -288,12 +288,12 @@ fn read_beside_others(silent: usize) {
 }
 
 mod deep {
-    use super::read_beside_others;
+    use super::read_among_others;
 
     /// They have all places at the door until it gives them up, some seconds later.
     #[test]
     fn three_hundred_who_say_nothing_give_way() {
-        read_beside_others(300);
+        read_among_others(300);
     }
 }
 

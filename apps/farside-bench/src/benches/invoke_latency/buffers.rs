@@ -32,9 +32,9 @@ pub(super) fn get(me: &Worker, peer: WorkerId, trips: u64, bytes: usize) -> fars
 }
 
 /// The helper thread of the receiver's process gets the buffer.
-pub(super) fn get_apart(me: &Worker, peer: WorkerId, trips: u64, bytes: usize) -> farside::Result<Latency> {
+pub(super) fn get_unordered(me: &Worker, peer: WorkerId, trips: u64, bytes: usize) -> farside::Result<Latency> {
     lend(me, peer, trips, bytes, |to, buffer| {
-        to.call_buffer_get_aside((), buffer, |_, (), bytes| black_box(sum_of(bytes)))
+        to.call_buffer_get_unordered((), buffer, |_, (), bytes| black_box(sum_of(bytes)))
     })
 }
 

@@ -192,10 +192,10 @@ impl Net {
 
     /// Delivers the next message from one worker to another, if there is one.
     fn deliver(&mut self, from: usize, to: usize, parts: &mut [Part<Matches>]) -> bool {
-        let Some(letter) = self.queues[from][to].pop_front() else { return false };
+        let Some(message) = self.queues[from][to].pop_front() else { return false };
         let part = &mut parts[to];
         let mut post = TestPost { to: &mut self.queues[to] };
-        letter(part, &mut post);
+        message(part, &mut post);
         true
     }
 }

@@ -83,12 +83,12 @@ impl Network {
 
     /// Delivers only the first few of the dead process's messages to each peer.
     fn lose_messages_of(&mut self, dead: ProcessId) {
-        let mut lane_is_cut = BTreeMap::new();
+        let mut cut_links = BTreeMap::new();
         let is_message = |parcel: &Parcel| matches!(parcel, Parcel::Message { from, .. } if *from == dead);
         let messages: Vec<Due> = self.find(is_message);
         for due in messages {
             let to = self.under_way[&due].destination();
-            let is_cut = lane_is_cut.entry(to).or_insert(false);
+            let is_cut = cut_links.entry(to).or_insert(false);
             *is_cut |= self.random.coin();
             if *is_cut {
                 self.take_out(due);
@@ -97,7 +97,7 @@ impl Network {
         }
         let is_lost = |parcel: &mut Parcel| match parcel {
             Parcel::Message { from, to, .. } if *from == dead => {
-                let is_cut = lane_is_cut.entry(*to).or_insert(false);
+                let is_cut = cut_links.entry(*to).or_insert(false);
                 *is_cut |= self.script.as_ref().is_some_and(|script| script.choose(2) == 1);
                 *is_cut
             }

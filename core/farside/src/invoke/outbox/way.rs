@@ -240,8 +240,8 @@ impl Way {
             self.begin_frames(process);
             return Ok(());
         }
-        let is_lane = self.name.source >= process.shape().callable();
-        let chunk_bytes = self.options.chunk_bytes as u64 / if is_lane { 2 } else { 1 };
+        let is_shared = self.name.source >= process.shape().callable();
+        let chunk_bytes = self.options.chunk_bytes as u64 / if is_shared { 2 } else { 1 };
         let message = CallMessage::Open { ring: self.name, chunks: self.options.first_chunks as u8, chunk_bytes };
         process.kill_point(KillPoint::RingAsking);
         process.send_call(self.to_process, &message)?;

@@ -220,8 +220,10 @@ impl Worker {
     ) -> Result<T> {
         let mut found = None;
         self.wait_untyped(wait, time, &mut |worker| {
-            found = look(worker);
-            found.is_some()
+            // Most looks find nothing, and then nothing is stored.
+            let Some(result) = look(worker) else { return false };
+            found = Some(result);
+            true
         })?;
         found.expect("the wait ended well, because something was found")
     }

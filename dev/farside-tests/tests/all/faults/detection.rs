@@ -149,8 +149,8 @@ fn in_a_wait_for_room_in_a_ring() {
 }
 
 #[test]
-fn in_a_wait_for_room_in_a_lane() {
-    is_told("faults::detection::in_a_wait_for_room_in_a_lane", |me, doomed| {
+fn in_a_wait_for_room_in_a_shared_ring() {
+    is_told("faults::detection::in_a_wait_for_room_in_a_shared_ring", |me, doomed| {
         loop {
             me.to(doomed).send_based().call([0; 100], nothing)?;
         }

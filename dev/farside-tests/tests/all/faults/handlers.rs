@@ -42,8 +42,8 @@ fn a_panic_in_a_call_ends_the_job() {
 }
 
 #[test]
-fn a_panic_in_a_call_on_a_lane_ends_the_job() {
-    panics("faults::handlers::a_panic_in_a_call_on_a_lane_ends_the_job", "process 0", |me, to| {
+fn a_panic_in_a_call_on_a_shared_ring_ends_the_job() {
+    panics("faults::handlers::a_panic_in_a_call_on_a_shared_ring_ends_the_job", "process 0", |me, to| {
         Ok(me.to(to).send_based().call((), |_, ()| panic!("so it goes"))?)
     });
 }
@@ -205,11 +205,11 @@ fn nothing_waits_in_a_handler(me: &Worker) -> Result<()> {
                 break;
             }
         }
-        let mut waited_for_lane = Ok(());
+        let mut waited_for_shared_ring = Ok(());
         for _ in 0..5000 {
-            waited_for_lane =
+            waited_for_shared_ring =
                 there.to(there.id()).when_full(WhenFull::Retry).send_based().call([0_u64; 100], |_, _| ());
-            if waited_for_lane.is_err() {
+            if waited_for_shared_ring.is_err() {
                 break;
             }
         }
@@ -224,7 +224,7 @@ fn nothing_waits_in_a_handler(me: &Worker) -> Result<()> {
             is_refused(there.all_reduce(1_u8, |a, _| a).map(drop)),
             is_refused(PerWorker::new(there, 0_u8).map(drop)),
             is_refused(waited_for_room.map_err(Error::from)),
-            is_refused(waited_for_lane.map_err(Error::from)),
+            is_refused(waited_for_shared_ring.map_err(Error::from)),
         ]
     })?;
     assert_eq!(refused.wait()?, [true; 11]);

@@ -231,7 +231,7 @@ fn bystanders(me: &Worker, test: &str, deadline: Duration) -> Result<()> {
     // Worker 0 gives process 1 up in less than this time.
     me.call_return(receiver, (), |_, ()| ())?.wait_for(deadline / 2)?;
     lend(1000)?.wait()?;
-    me.to(receiver).call_buffer_get_aside(ran, me.allocate(6 << 20)?, count)?.wait()?;
+    me.to(receiver).call_buffer_get_unordered(ran, me.allocate(6 << 20)?, count)?.wait()?;
     while me.call_return(receiver, ran, |there, ran| ran.here(there).get())?.wait()? < 1500 + (6 << 20) {
         me.progress()?;
     }

@@ -19,7 +19,7 @@ const ROUNDS_AFTER: u64 = 4;
 #[derive(Default)]
 struct Log {
     by_ring: HashMap<WorkerId, u64>,
-    by_lane: HashMap<WorkerId, u64>,
+    by_shared_ring: HashMap<WorkerId, u64>,
 }
 
 thread_local! {
@@ -41,9 +41,9 @@ fn arrive_with(there: &Worker, call: Numbered, buffer: &[u8]) {
     arrive(there, call);
 }
 
-fn arrive_by_lane(_: &Worker, (from, number): Numbered) {
+fn arrive_by_shared_ring(_: &Worker, (from, number): Numbered) {
     LOG.with_borrow_mut(|log| {
-        let before = log.by_lane.insert(from, number).unwrap_or(0);
+        let before = log.by_shared_ring.insert(from, number).unwrap_or(0);
         assert_eq!(number, before + 1, "calls of {from} on its shared ring run in order, each once");
     });
 }
@@ -52,15 +52,15 @@ fn arrive_by_lane(_: &Worker, (from, number): Numbered) {
 struct Traffic<'w> {
     me: &'w Worker,
     sent_by_ring: u64,
-    sent_by_lane: u64,
+    sent_by_shared_ring: u64,
 }
 
 impl Traffic<'_> {
     /// Calls every worker in every way. Process 1 may be lost by then.
     fn round(&mut self) -> Result<()> {
-        let before = (self.sent_by_ring, self.sent_by_lane);
+        let before = (self.sent_by_ring, self.sent_by_shared_ring);
         for to in self.me.workers() {
-            (self.sent_by_ring, self.sent_by_lane) = before;
+            (self.sent_by_ring, self.sent_by_shared_ring) = before;
             match self.call_in_every_way(to) {
                 Err(Error::PeerLost { process, .. })
                     if self.me.process_of(to) == process && process.number() == VICTIM => {}
@@ -82,8 +82,8 @@ impl Traffic<'_> {
         for bytes in [500; 40].into_iter().chain([5_000, 70_000]) {
             self.send(to, bytes)?;
         }
-        self.sent_by_lane += 1;
-        me.to(to).send_based().call((me.id(), self.sent_by_lane), arrive_by_lane)?;
+        self.sent_by_shared_ring += 1;
+        me.to(to).send_based().call((me.id(), self.sent_by_shared_ring), arrive_by_shared_ring)?;
         // Calls with registered memory, and a call to all workers.
         let call = self.next();
         let buffer = me.allocate(3000)?;
@@ -134,15 +134,16 @@ impl Traffic<'_> {
 
     /// Waits until all calls of the survivors have arrived.
     fn wait_for_all(&self) -> Result<()> {
-        let expected = (Some(&self.sent_by_ring), Some(&self.sent_by_lane));
+        let expected = (Some(&self.sent_by_ring), Some(&self.sent_by_shared_ring));
         let survivors = || self.me.workers().filter(|from| self.me.process_of(*from).number() != VICTIM);
-        let has_all = |log: &Log| survivors().all(|from| (log.by_ring.get(&from), log.by_lane.get(&from)) == expected);
+        let has_all =
+            |log: &Log| survivors().all(|from| (log.by_ring.get(&from), log.by_shared_ring.get(&from)) == expected);
         self.me.wait_while_serving(|| LOG.with_borrow(has_all))
     }
 }
 
 fn body(me: &Worker) -> Result<()> {
-    let mut traffic = Traffic { me, sent_by_ring: 0, sent_by_lane: 0 };
+    let mut traffic = Traffic { me, sent_by_ring: 0, sent_by_shared_ring: 0 };
     for _ in 0..ROUNDS_BEFORE {
         traffic.round()?;
     }
