@@ -436,9 +436,7 @@ mod tests {
 
         #[test]
         fn every_program_says_what_its_bench_looks_for() {
-            if farside_testbed::is_left_out("peers") {
-                return;
-            }
+            farside_testbed::needs!("peers");
             let says = |source, arguments: &[&str], expected: &[(&str, &str)]| {
                 let arguments: Vec<_> = arguments.iter().map(|text| (*text).to_owned()).collect();
                 let metrics = measure(source, 2, &arguments, Options::new()).unwrap();

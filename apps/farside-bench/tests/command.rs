@@ -14,10 +14,15 @@ fn options_that_make_no_sense_are_refused() {
     BENCH.assert_refused(&["--list", "--fabric", "sim:myrinet"], 2, &["sim:myrinet", "sim:fdr"]);
     BENCH.assert_refused(&["oversubscribed", "--fabric", "sim:fdr"], 2, &["oversubscribed", "invoke-throughput"]);
     BENCH.assert_refused(&["mcts-scaling", "--fabric", "ofi:tcp"], 2, &["mcts-scaling", "invoke-latency"]);
-    BENCH.assert_refused(&["invoke-latency", "--fabric", "ofi:tpc"], 1, &["provider tpc", "farside info"]);
     BENCH.assert_refused(&["irregular", "-s", "100"], 2, &["irregular", "--local-size", "queue and hash-map"]);
     BENCH.assert_refused(&["no-such-bench"], 2, &["no-such-bench", "invoke-latency"]);
     BENCH.assert_refused(&["--json", "/no-such-folder/rows", "mcts-scaling"], 1, &["/no-such-folder/rows"]);
+}
+
+#[test]
+fn a_provider_that_this_machine_lacks_is_refused() {
+    farside_testbed::needs!("fabric");
+    BENCH.assert_refused(&["invoke-latency", "--fabric", "ofi:tpc"], 1, &["provider tpc", "farside info"]);
 }
 
 #[test]
@@ -230,9 +235,7 @@ mod deep {
     /// One workload of each file of the programs, in both forms.
     #[test]
     fn irregular_programs_stand_beside_their_peers() {
-        if farside_testbed::is_left_out("peers") {
-            return;
-        }
+        farside_testbed::needs!("peers");
         for case in ["histo/exchange", "triangles/agp", "kmers/exchange"] {
             let rows = rows(&format!("irregular/{case}"), "shm", "2000");
             let peers: BTreeSet<_> = rows.iter().filter_map(|row| row["peer"].as_str()).collect();
@@ -242,9 +245,7 @@ mod deep {
 
     #[test]
     fn calls_over_libfabric_have_rows() {
-        if farside_testbed::is_left_out("fabric") {
-            return;
-        }
+        farside_testbed::needs!("fabric");
         let throughput = rows("invoke-throughput", OVER_TCP, "200");
         for mode in ["send", "write", "trad"] {
             for bytes in [8, 64, 256] {
@@ -262,9 +263,7 @@ mod deep {
 
     #[test]
     fn transfers_over_libfabric_have_rows() {
-        if farside_testbed::is_left_out("fabric") {
-            return;
-        }
+        farside_testbed::needs!("fabric");
         let rows = rows("transfer-throughput", OVER_TCP, "70");
         for size in ["4KiB", "64KiB", "1MiB"] {
             let put = row(&rows, &format!("put/{size}/{OVER_TCP}"), "msgs_per_s");
@@ -293,9 +292,7 @@ mod deep {
 
     #[test]
     fn waiting_over_libfabric_has_a_row() {
-        if farside_testbed::is_left_out("fabric") {
-            return;
-        }
+        farside_testbed::needs!("fabric");
         let rows = rows("oversubscribed", OVER_TCP, "1");
         let idle = row(&rows, &format!("idle/2p/{OVER_TCP}"), "cpu_fraction");
         assert!(idle["value"].as_f64() > Some(0.0) && idle["runs"].as_u64() >= Some(3), "{idle}");

@@ -38,6 +38,16 @@ pub fn is_left_out(bed: &str) -> bool {
     lacking.is_some()
 }
 
+/// Ends a test that [does without](is_left_out) this bed. It stands first in such tests.
+#[macro_export]
+macro_rules! needs {
+    ($bed:literal) => {
+        if $crate::is_left_out($bed) {
+            return;
+        }
+    };
+}
+
 /// Says that a test leaves out what a bed would prove.
 fn say(bed: &str, why: &str) {
     let test = std::thread::current().name().unwrap_or("a test").to_owned();

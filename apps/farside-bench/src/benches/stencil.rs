@@ -395,9 +395,7 @@ mod tests {
 
         #[test]
         fn open_mpi_comes_to_the_same_field() {
-            if farside_testbed::is_left_out("peers") {
-                return;
-            }
+            farside_testbed::needs!("peers");
             let (size, steps) = (33, 20);
             let mut grid = Grid::new(size, 0..size);
             sweep_alone(&mut grid, steps);

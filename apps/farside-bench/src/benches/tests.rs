@@ -141,6 +141,11 @@ fn an_unknown_name_is_refused_before_anything_runs() {
         let text = refused(&names, on);
         assert!([names[1], on, "invoke-throughput"].iter().all(|word| text.contains(word)), "{text}");
     }
+}
+
+#[test]
+fn an_unknown_provider_is_refused() {
+    farside_testbed::needs!("fabric");
     let text = refused(&["invoke-latency"], "ofi:no_such_provider");
     assert!(text.contains("no_such_provider") && text.contains("farside info"), "{text}");
 }

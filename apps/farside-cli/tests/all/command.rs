@@ -232,9 +232,7 @@ fn a_search_for_people_shows_a_board_and_a_move() {
 
 #[test]
 fn processes_search_over_libfabric() {
-    if farside_testbed::is_left_out("fabric") {
-        return;
-    }
+    farside_testbed::needs!("fabric");
     for fabric in ["ofi:shm", "ofi:tcp"] {
         let text = FARSIDE.printed(&["hex", "-n", "2", "--fabric", fabric, "--rollouts", "1000", "--json"]);
         let found: Value = serde_json::from_str(&text).expect("the line is an object");

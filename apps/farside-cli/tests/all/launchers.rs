@@ -88,9 +88,7 @@ mod deep {
 
     #[test]
     fn mpirun_starts_a_job() {
-        if farside_testbed::is_left_out("mpi") {
-            return;
-        }
+        farside_testbed::needs!("mpi");
         let mut command = Command::new("mpirun");
         command.args(["--oversubscribe", "-n", "4", env!("CARGO_BIN_EXE_farside")]).args(HEX);
         command

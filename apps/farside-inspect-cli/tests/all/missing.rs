@@ -7,7 +7,7 @@ use std::thread::park_timeout;
 use std::time::Duration;
 
 use farside_inspect::Standalone;
-use farside_testbed::{ended_with_us, is_left_out, limit, python, run, wait_until};
+use farside_testbed::{ended_with_us, limit, python, run, wait_until};
 use serde_json::json;
 
 use crate::inspect::{INSPECT, farside, object};
@@ -117,9 +117,7 @@ mod deep {
     /// Programs of MPI, which are no job, as their own launcher starts them.
     #[test]
     fn programs_under_mpirun_are_seen_as_one() {
-        if is_left_out("mpi") {
-            return;
-        }
+        farside_testbed::needs!("mpi");
         let name = format!("cli-mpi-{}", std::process::id());
         let mut command = ended_with_us("mpirun");
         // The programs end with the launcher, which is killed.
@@ -138,9 +136,7 @@ mod deep {
 
     #[test]
     fn elements_of_a_process_that_is_gone_are_not_a_number_in_python() {
-        if is_left_out("python") {
-            return;
-        }
+        farside_testbed::needs!("python");
         let (name, _ranks) = without_rank_1();
         let mut script = ended_with_us(python().expect("the bed is there"));
         let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../services/farside-viewer/python");

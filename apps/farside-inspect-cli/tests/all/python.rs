@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use farside_testbed::{ended_with_us, is_left_out, limit, python, run};
+use farside_testbed::{ended_with_us, limit, python, run};
 
 use crate::inspect::{Job, STEERED, farside};
 
@@ -147,9 +147,7 @@ mod deep {
 
     #[test]
     fn frames_are_arrays_of_numpy() {
-        if is_left_out("python") {
-            return;
-        }
+        farside_testbed::needs!("python");
         let python = python().expect("the bed is there");
         let mut job = Job::start_as(STEERED);
         job.wait();

@@ -5,7 +5,7 @@ use std::process::Output;
 use farside_rpc::bulk::{Bulk, Read, Write};
 use farside_rpc::{Handling, Never, Server, Service, Stream, Tokens, Wire};
 use farside_testbed::netns::{Pair, Side};
-use farside_testbed::{CommandLine, is_left_out, limit, wait_until};
+use farside_testbed::{CommandLine, limit, wait_until};
 use serde_json::{Value, json};
 
 const RPC: CommandLine = CommandLine(env!("CARGO_BIN_EXE_farside-rpc"));
@@ -268,9 +268,7 @@ mod netns {
         /// The name server of a host does not answer, and the system would ask it for minutes.
         #[test]
         fn a_lookup_of_a_name_has_a_deadline() {
-            if is_left_out("netns") {
-                return;
-            }
+            farside_testbed::needs!("netns");
             let pair = Pair::new().unwrap_or_else(|failure| panic!("{failure}"));
             let settings = std::env::temp_dir().join(format!("farside-cli-lookup-{}", std::process::id()));
             // An address of the cable that no host has.

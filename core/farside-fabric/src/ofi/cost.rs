@@ -51,6 +51,7 @@ mod tests {
 
     #[test]
     fn libfabric_is_not_for_nothing() {
+        farside_testbed::needs!("fabric");
         let bytes = library_bytes(Some("tcp"), Some("127.0.0.1")).unwrap().expect("the system reports memory use");
         // Other tests of this program run meanwhile.
         assert!(bytes > 64 << 10, "{bytes} bytes");

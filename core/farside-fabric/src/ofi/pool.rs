@@ -132,6 +132,7 @@ pub(super) mod tests {
 
     #[test]
     fn buffers_go_through_the_pool_and_long_ones_past_it() {
+        farside_testbed::needs!("fabric");
         let mut ends = pair();
         let key = RemoteKey::starter(ProcessId::new(1), BYTES as u64);
         let attached = ends[0].attach(key).unwrap();
@@ -151,6 +152,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_pool_that_is_empty_is_passed_by_and_fills_again() {
+        farside_testbed::needs!("fabric");
         let mut ends = pair();
         let key = RemoteKey::starter(ProcessId::new(1), BYTES as u64);
         let attached = ends[0].attach(key).unwrap();

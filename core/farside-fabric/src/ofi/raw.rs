@@ -378,6 +378,7 @@ mod tests {
 
     #[test]
     fn every_message_is_counted_once() {
+        farside_testbed::needs!("fabric");
         let mut ends = pair();
         let messages = 3 * RECEIVES as u64;
         for number in 1..=messages {
@@ -392,6 +393,7 @@ mod tests {
 
     #[test]
     fn puts_have_ended_when_the_bytes_are_there() {
+        farside_testbed::needs!("fabric");
         let mut ends = pair();
         let bytes = 4096;
         let pattern: Vec<u8> = (0..BYTES).map(|index| (index / 8) as u8).collect();
@@ -411,6 +413,7 @@ mod tests {
 
     #[test]
     fn gets_have_ended_when_the_bytes_are_here() {
+        farside_testbed::needs!("fabric");
         let mut ends = pair();
         let at = |end: &RawEnd| end.memory.base().as_ptr().wrapping_add(PUT);
         // SAFETY: the memory has more than 164 bytes from there on.
@@ -425,6 +428,7 @@ mod tests {
 
     #[test]
     fn no_more_is_under_way_than_there_is_room_for() {
+        farside_testbed::needs!("fabric");
         let mut ends = pair();
         poll_until(&mut ends, |ends| ends[0].try_put(0, 8).unwrap());
         let deadline = farside_testbed::deadline();
@@ -437,12 +441,14 @@ mod tests {
     /// Queues rely on this order, so that puts without a signal need no answer.
     #[test]
     fn tcp_keeps_puts_in_order() {
+        farside_testbed::needs!("fabric");
         let [end, _] = pair();
         assert!(end.port.attributes().ordered_bytes_max.is_some_and(|bytes| bytes >= 1 << 30));
     }
 
     #[test]
     fn strangers_are_refused() {
+        farside_testbed::needs!("fabric");
         let [mut end, other] = pair();
         let mut card = other.card().unwrap();
         card.truncate(card.len() - 1);

@@ -85,9 +85,7 @@ fn two_routes_work_together() {
 
 #[test]
 fn each_peer_has_its_route() {
-    if farside_testbed::is_left_out("fabric") {
-        return;
-    }
+    farside_testbed::needs!("fabric");
     let ends = TwoRoutes.start(3, 4096).unwrap();
     let deadline = farside_testbed::deadline();
     let attach = |number| ends[0].attach(farside_fabric::RemoteKey::starter(ProcessId::new(number), 4096), deadline);

@@ -196,9 +196,7 @@ mod tests {
 
     #[test]
     fn layouts_and_numbers_match_the_headers() {
-        if farside_testbed::is_left_out("slurm") {
-            return;
-        }
+        farside_testbed::needs!("slurm");
         let headers = headers();
         let folder = std::env::temp_dir().join(format!("farside-pmix-layout-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();

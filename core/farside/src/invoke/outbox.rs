@@ -155,8 +155,7 @@ impl Outbox {
                 self.calls += 1;
                 Ok(Sent::Batched)
             }
-            // A copy, so that the address of the caller's payload is not taken: it stays in registers
-            // on the fast path.
+            // A copy: the payload itself stays in registers, because its address is not taken.
             Err(payload) => self.begin_or_end_batch(Dispatch { entry, operand, batch_bytes }, black_box(payload)),
         }
     }

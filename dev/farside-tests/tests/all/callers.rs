@@ -67,9 +67,7 @@ fn threads_without_set_up_call_in_every_way(me: &Worker) -> Result<()> {
 
 #[test]
 fn also_over_libfabric() {
-    if farside_testbed::is_left_out("fabric") {
-        return;
-    }
+    farside_testbed::needs!("fabric");
     let job = farside::job().processes(2).threads_per_process(2).force_fabric("ofi:tcp".parse().unwrap());
     verdict("callers::also_over_libfabric", job, every_way).unwrap();
 }

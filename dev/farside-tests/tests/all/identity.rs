@@ -241,9 +241,7 @@ fn on_two_machines(me: &Worker) -> Result<()> {
 
 #[test]
 fn processes_of_one_machine_count_as_on_two() {
-    if farside_testbed::is_left_out("fabric") {
-        return;
-    }
+    farside_testbed::needs!("fabric");
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(only("identity::on_two_machines")).env_remove("FARSIDE_FABRIC");
     let output = command.env("FARSIDE_MACHINES", "2").env("FARSIDE_ADDRESS", "127.0.0.1").output().unwrap();

@@ -266,9 +266,7 @@ mod deep {
         const DISK: &str = "FARSIDE_TEST_DISK";
         const MOUNT: &str = "mount -t tmpfs -o size=256k none \"$FARSIDE_TEST_DISK\" && exec \"$@\"";
         let Ok(disk) = std::env::var(DISK) else {
-            if farside_testbed::is_left_out("netns") {
-                return;
-            }
+            farside_testbed::needs!("netns");
             let folder = Folder::new("full");
             let mut command = std::process::Command::new("timeout");
             command.args(["600", "unshare", "--user", "--map-root-user", "--mount", "sh", "-c", MOUNT, "sh"]);

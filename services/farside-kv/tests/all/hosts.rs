@@ -4,7 +4,7 @@ use std::io::BufRead;
 
 use farside_kv::Store;
 use farside_testbed::netns::{Pair, Side};
-use farside_testbed::{is_left_out, wait_until};
+use farside_testbed::wait_until;
 
 use crate::crashes::Other;
 use crate::{Folder, bytes, connect};
@@ -41,9 +41,7 @@ mod deep {
     /// though neither hears anything. The server removes what it had, and the earlier value stays.
     #[test]
     fn a_put_that_is_cut_off_leaves_nothing() {
-        if is_left_out("netns") {
-            return;
-        }
+        farside_testbed::needs!("netns");
         let pair = Pair::new().unwrap();
         let folder = Folder::new("hosts");
         Store::open(folder.path()).unwrap().put("long", b"first").unwrap();

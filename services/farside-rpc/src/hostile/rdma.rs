@@ -36,9 +36,7 @@ struct Claim {
 
 #[test]
 fn claims_that_are_wrong_harm_the_own_connection_alone() {
-    if farside_testbed::is_left_out("fabric") {
-        return;
-    }
+    farside_testbed::needs!("fabric");
     let tokens = Tokens::new().with("hostile", "secret", ["all"]);
     let builder = Server::builder().listen("tcp://127.0.0.1:0").unwrap().tokens(tokens).provider(0, service());
     let builder = builder.max_time(Duration::from_secs(2)).pool(4).rdma(&rdma()).unwrap();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use farside_rpc::{CallError, Client, ConnectError, Credentials, Handling, Never, Ran, Server, Service};
 use farside_sys::process::enter_network;
 use farside_testbed::netns::{Pair, Side, with_privileges};
-use farside_testbed::{is_left_out, limit, wait_until};
+use farside_testbed::{limit, wait_until};
 
 use super::{credentials, tokens, unique};
 
@@ -32,9 +32,7 @@ mod deep {
     /// abstract name is unknown.
     #[test]
     fn a_path_of_the_file_system_crosses_networks() {
-        if is_left_out("netns") {
-            return;
-        }
+        farside_testbed::needs!("netns");
         with_privileges(2 * limit(), || {
             let pair = Pair::new().unwrap_or_else(|failure| panic!("{failure}"));
             let path = std::env::temp_dir().join(unique("across"));
@@ -64,9 +62,7 @@ mod deep {
     fn both_sides_hear_of_a_cut_cable() {
         static RUNS: AtomicBool = AtomicBool::new(false);
         static WAS_TOLD: AtomicBool = AtomicBool::new(false);
-        if is_left_out("netns") {
-            return;
-        }
+        farside_testbed::needs!("netns");
         with_privileges(2 * limit(), || {
             let pair = Pair::new().unwrap_or_else(|failure| panic!("{failure}"));
             let service = Service::new("patience").procedure("wait", Handling::Pooled, |call, (): ()| {

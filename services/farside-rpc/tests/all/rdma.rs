@@ -289,9 +289,7 @@ fn a_call_that_is_given_up_ends_its_transfers() {
 /// Where only one side asks for RDMA, there is none. Neither side opens libfabric for the other.
 #[test]
 fn both_sides_must_ask() {
-    if is_left_out("fabric") {
-        return;
-    }
+    farside_testbed::needs!("fabric");
     let server = mover(builder()).start().unwrap();
     let address = server.addresses()[0].to_string();
     let without = Client::to(address, credentials()).unwrap().deadline(limit()).connect().unwrap();
@@ -307,9 +305,7 @@ fn both_sides_must_ask() {
 
 #[test]
 fn what_is_missing_is_an_error_of_the_side_that_asked() {
-    if is_left_out("fabric") {
-        return;
-    }
+    farside_testbed::needs!("fabric");
     let wrong = Rdma::over("no provider");
     let error = Server::builder().rdma(&wrong).unwrap_err();
     assert!(matches!(error, StartError::Rdma(_)) && error.to_string().contains("name verbs"), "{error}");
@@ -326,9 +322,7 @@ fn what_is_missing_is_an_error_of_the_side_that_asked() {
 /// A stranger that knows no token is not let in, and holds no other client up.
 #[test]
 fn strangers_are_refused() {
-    if is_left_out("fabric") {
-        return;
-    }
+    farside_testbed::needs!("fabric");
     use farside_fabric::ofi::connected::Connection;
     let server = mover(builder()).start().unwrap();
     let address = server.rdma_address().unwrap();
@@ -350,9 +344,7 @@ fn strangers_are_refused() {
 /// Two processes, of which one is killed in the middle of transfers.
 #[test]
 fn a_client_that_is_killed_leaves_the_server_whole() {
-    if is_left_out("fabric") {
-        return;
-    }
+    farside_testbed::needs!("fabric");
     let seen = Arc::new(AtomicBool::new(false));
     let pulled = seen.clone();
     let service = Service::new("victim").procedure("pull", Handling::Pooled, move |_, memory: Bulk<Read>| {
@@ -383,9 +375,7 @@ fn a_client_that_is_killed_leaves_the_server_whole() {
 /// A client that stops in the middle of transfers. They end by the deadline, and by its end.
 #[test]
 fn transfers_with_a_client_that_stops_end_by_the_deadline() {
-    if is_left_out("fabric") {
-        return;
-    }
+    farside_testbed::needs!("fabric");
     let seen = Arc::new(AtomicU64::new(0));
     let (pulled, error) = (seen.clone(), Arc::new(std::sync::Mutex::new(String::new())));
     let told = error.clone();
@@ -425,9 +415,7 @@ fn transfers_with_a_client_that_stops_end_by_the_deadline() {
 /// Memory of a client by RDMA is passed on to a third party, with and without RDMA there.
 #[test]
 fn memory_is_passed_on() {
-    if is_left_out("fabric") {
-        return;
-    }
+    farside_testbed::needs!("fabric");
     let third = mover(builder()).start().unwrap();
     let text = |error: CallError<String>| error.to_string();
     let to = [connect(&third), {

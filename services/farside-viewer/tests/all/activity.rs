@@ -163,16 +163,14 @@ fn one_client_traces_at_a_time() {
 }
 
 mod deep {
-    use farside_testbed::{is_left_out, is_privileged};
+    use farside_testbed::is_privileged;
 
     use super::*;
 
     /// The clock of the job's machine is another one: here, that of a namespace.
     #[test]
     fn a_job_with_another_clock_is_traced_by_this_one() {
-        if is_left_out("netns") {
-            return;
-        }
+        farside_testbed::needs!("netns");
         let mut words = vec!["unshare", "--time", "--monotonic", "50000", "--fork", "--kill-child"];
         if !is_privileged() {
             words.extend(["--user", "--map-current-user"]);

@@ -132,9 +132,7 @@ fn four_processes(me: &Worker) -> Result<()> {
 
 #[test]
 fn processes_over_libfabric() {
-    if farside_testbed::is_left_out("fabric") {
-        return;
-    }
+    farside_testbed::needs!("fabric");
     let arguments = ["job::shapes::processes_over_libfabric", "--exact", "--nocapture", "--test-threads=1"];
     let job = farside::job().processes(2).threads_per_process(2).force_fabric("ofi:tcp".parse().unwrap());
     let verdict = job.entry(arguments).quiet_stdout().time_limit(farside_testbed::limit()).run(|me| {

@@ -63,6 +63,7 @@ fn move_all(
 
 #[test]
 fn bytes_are_read_and_written() {
+    farside_testbed::needs!("fabric");
     let [client, server] = pair();
     for (owner, other) in [(&client, &server), (&server, &client)] {
         let memory = memory(1 << 20);
@@ -96,6 +97,7 @@ fn bytes_are_read_and_written() {
 
 #[test]
 fn all_slots_are_used_at_once_and_again() {
+    farside_testbed::needs!("fabric");
     let [client, server] = pair();
     let memory = memory(SLOT_BYTES);
     let shown = client.register(memory, false).unwrap().unwrap();
@@ -117,6 +119,7 @@ fn all_slots_are_used_at_once_and_again() {
 /// A task is woken when a slot is free, and when its transfer has ended.
 #[test]
 fn tasks_are_woken() {
+    farside_testbed::needs!("fabric");
     struct Woken(Mutex<bool>, Condvar);
     impl std::task::Wake for Woken {
         fn wake(self: Arc<Self>) {
@@ -153,6 +156,7 @@ fn tasks_are_woken() {
 
 #[test]
 fn what_is_not_allowed_ends_the_connection() {
+    farside_testbed::needs!("fabric");
     type Wrong = fn(Registered, &Connection) -> (RemoteMemory, Piece);
     let wrong: [(bool, Wrong); 5] = [
         (true, |shown, _| (shown.remote, (0, 10))),
@@ -180,6 +184,7 @@ fn what_is_not_allowed_ends_the_connection() {
 
 #[test]
 fn keys_of_other_connections_are_of_no_use() {
+    farside_testbed::needs!("fabric");
     let ([client, server], [_other, other_server]) = (pair(), pair());
     let shown = client.register(memory(1 << 20), false).unwrap().unwrap();
     assert!(move_all(&other_server, false, shown.remote, &[(0, 10)]).is_err());
@@ -188,6 +193,7 @@ fn keys_of_other_connections_are_of_no_use() {
 
 #[test]
 fn the_end_of_the_peer_is_an_error() {
+    farside_testbed::needs!("fabric");
     let [client, server] = pair();
     let shown = client.register(memory(1 << 20), false).unwrap().unwrap();
     drop(client);
@@ -197,6 +203,7 @@ fn the_end_of_the_peer_is_an_error() {
 
 #[test]
 fn memory_stays_while_libfabric_may_access_it() {
+    farside_testbed::needs!("fabric");
     let [client, _server] = pair();
     let memory = memory(4096);
     let weak = Arc::downgrade(&memory);
@@ -210,6 +217,7 @@ fn memory_stays_while_libfabric_may_access_it() {
 
 #[test]
 fn memories_are_bounded() {
+    farside_testbed::needs!("fabric");
     let [client, _server] = pair();
     let memory = memory(4096);
     let count = (0..200).filter(|_| client.register(memory.clone(), false).unwrap().is_some()).count();
@@ -218,6 +226,7 @@ fn memories_are_bounded() {
 
 #[test]
 fn a_client_that_is_rejected_learns_it() {
+    farside_testbed::needs!("fabric");
     let mut listener = listener();
     let address = listener.address();
     let client =
@@ -230,6 +239,7 @@ fn a_client_that_is_rejected_learns_it() {
 
 #[test]
 fn a_listener_wakes() {
+    farside_testbed::needs!("fabric");
     let waker = Waker::new().unwrap();
     waker.wake();
     assert!(listener().next(&waker).is_none());
@@ -238,6 +248,7 @@ fn a_listener_wakes() {
 /// A stranger that is no endpoint of libfabric.
 #[test]
 fn bytes_of_a_stranger_are_no_request() {
+    farside_testbed::needs!("fabric");
     use std::io::Write as _;
     if provider() != "tcp" {
         return;
@@ -257,6 +268,7 @@ fn bytes_of_a_stranger_are_no_request() {
 
 #[test]
 fn other_providers_are_refused() {
+    farside_testbed::needs!("fabric");
     let error = Listener::open("sockets", None).unwrap_err().to_string();
     assert!(error.contains("name verbs"), "{error}");
 }

@@ -64,6 +64,7 @@ mod tests {
 
     #[test]
     fn a_farewell_is_over_when_the_peer_has_answered() {
+        farside_testbed::needs!("fabric");
         let mut ends = pair();
         let attached = ends[0].attach(RemoteKey::starter(ProcessId::new(1), BYTES as u64)).unwrap();
         finish(&mut ends, &attached);
@@ -81,6 +82,7 @@ mod tests {
 
     #[test]
     fn an_endpoint_that_met_no_peer_just_closes() {
+        farside_testbed::needs!("fabric");
         let mut ends = pair();
         assert!(ends[0].say_farewell());
     }

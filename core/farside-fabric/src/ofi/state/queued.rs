@@ -88,6 +88,7 @@ mod tests {
     /// Only a later operation reports a riding one, and the poster need not be there to post it.
     #[test]
     fn unsignalled_puts_do_not_delay_deregistration() {
+        farside_testbed::needs!("fabric");
         let mut ends = pair();
         let region = ends[1]
             .register_user(Naming::Here(RegionKind::Shared), Lease::new(Arc::new(UserMemory::owned(vec![0; 64]))))
@@ -117,6 +118,7 @@ mod tests {
     /// The last signal, which reports the riding operations, has a place only when others are over.
     #[test]
     fn a_full_queue_that_is_closed_goes() {
+        farside_testbed::needs!("fabric");
         let mut ends = pair();
         let key = RemoteKey::starter(ProcessId::new(1), BYTES as u64);
         let attached = ends[0].attach(key).unwrap();

@@ -60,6 +60,7 @@ mod tests {
     /// The receiver has no slot posted for a while, and gets all messages later.
     #[test]
     fn a_provider_without_room_for_receives_loses_no_message() {
+        farside_testbed::needs!("fabric");
         for refusals in [1, 2, RECEIVE_SLOTS, 5 * RECEIVE_SLOTS] {
             let mut ends = pair();
             ends[1].port.refused_receives.set(refusals);

@@ -239,6 +239,7 @@ mod tests {
 
     #[test]
     fn a_holder_releases_nothing_while_a_put_is_under_way() {
+        farside_testbed::needs!("fabric");
         let mut ends = pair();
         let region = register(&mut ends[1]);
         let attached = ends[0].attach(region.key()).unwrap();
@@ -263,6 +264,7 @@ mod tests {
 
     #[test]
     fn blocks_of_a_lost_peer_stay_and_are_counted() {
+        farside_testbed::needs!("fabric");
         let mut ends = pair();
         let [held, free] = [0, 1].map(|_| register(&mut ends[1]));
         let attached = ends[0].attach(held.key()).unwrap();
@@ -279,6 +281,7 @@ mod tests {
     /// The owner executes every operation for the others, and can release the memory at once.
     #[test]
     fn borrowed_memory_is_not_registered() {
+        farside_testbed::needs!("fabric");
         let mut ends = pair();
         let mut bytes = [0_u8; 100];
         // SAFETY: the bytes are accessed again only when the deregistration is over.
@@ -297,6 +300,7 @@ mod tests {
 
     #[test]
     fn a_region_is_registered_no_longer_when_its_holders_have_released_it() {
+        farside_testbed::needs!("fabric");
         let mut ends = pair();
         let memory = Arc::new(SharedMemory::create("test", 4096).unwrap());
         let weak = Arc::downgrade(&memory);

@@ -102,9 +102,7 @@ fn over_shared_memory() {
 
 #[test]
 fn over_libfabric() {
-    if farside_testbed::is_left_out("fabric") {
-        return;
-    }
+    farside_testbed::needs!("fabric");
     let job = farside::job().processes(2).ring_cap_bytes(4 << 10).queue_cap_bytes(1 << 10);
     let job = job.force_fabric("ofi:tcp".parse().unwrap());
     verdict("ways::interleavings::over_libfabric", job, |me| everything_mixed(me, 1, CALLS)).unwrap();
