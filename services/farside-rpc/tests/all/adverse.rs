@@ -9,7 +9,7 @@ use std::time::Duration;
 use farside_rpc::bulk::{Bulk, Memory, Read, Write, scope};
 use farside_rpc::server::Builder;
 use farside_rpc::{
-    CallError, Client, ConnectError, Handling, LinkEnd, Never, Ran, Server, Service, Signature, Stage, Stream, Stub,
+    CallError, Client, ConnectError, Handling, LinkEnd, Never, Ran, Server, Service, Signature, Stream, Stub,
 };
 use farside_sys::process_memory;
 use farside_testbed::{Holdings, deadline, hold_still, limit, scaled, wait_for, wait_until};
@@ -120,7 +120,8 @@ fn a_stopped_server_is_a_deadline() {
         server.stop();
         for number in 0..3_u64 {
             let late = hasty.call::<u64, u64, Never>(0, &number);
-            assert_eq!(late, Err(CallError::Deadline { stage: Stage::Waiting }), "{address}");
+            // On a busy machine, the time may be over before the call is sent.
+            assert!(matches!(late, Err(CallError::Deadline { .. })), "{address}: {late:?}");
             assert_eq!(echo(&undisturbed, number), Ok(number));
         }
         let late = Client::to(&address, credentials()).unwrap().deadline(Duration::from_millis(100)).connect();
