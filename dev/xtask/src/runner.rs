@@ -17,8 +17,9 @@ use crate::steps::cargo;
 /// Time limit of one test. Waits in tests have shorter ones, so only a test that hangs meets it.
 const TEST_LIMIT: Duration = Duration::from_secs(1200);
 
-/// The least time limit of a job, in seconds: a job of a test may have to wait for a processor.
-const JOB_LIMIT_S: &str = "600";
+/// The least time limit of a job, as a variable in seconds: a job of a test may have to wait for a
+/// processor.
+pub(crate) const JOB_LIMIT: (&str, &str) = ("FARSIDE_TIMEOUT_S", "600");
 
 /// The number of tests that the list of slow ones has.
 const SLOWEST: usize = 10;
@@ -223,7 +224,7 @@ fn run_one(test: &Test, settings: &Settings) -> Ended {
     command.current_dir(&test.program.folder).env("CARGO_MANIFEST_DIR", &test.program.folder);
     command.env("CARGO_PKG_NAME", &test.program.package);
     // Many tests make a worker panic, and the backtraces would hide the reason of a failure.
-    command.env("RUST_BACKTRACE", "0").env("FARSIDE_TIMEOUT_S", JOB_LIMIT_S);
+    command.env("RUST_BACKTRACE", "0").envs([JOB_LIMIT]);
     command.envs(settings.variables.iter().map(|(name, value)| (name, value)));
     let begun = Instant::now();
     let (printed, why) = match Running::start(&test.name, &mut command, Echo::Quiet) {

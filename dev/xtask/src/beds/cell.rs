@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use farside_testbed::{Failure, ended_with_us, ending_with_us, is_privileged, run};
 
 use super::Bed;
+use crate::runner::JOB_LIMIT;
 
 /// The variable that is set in the processes inside a cell.
 const INSIDE: &str = "FARSIDE_XTASK_CELL";
@@ -58,6 +59,7 @@ pub(crate) fn inside(
         .arg(program)
         .args(env::args_os().skip(1))
         .env(INSIDE, "1")
+        .envs([JOB_LIMIT])
         .envs(variables.iter().cloned())
         .env("PATH", search_path())
         .spawn()
