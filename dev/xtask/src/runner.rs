@@ -12,14 +12,10 @@ use std::time::{Duration, Instant};
 use farside_testbed::{Echo, Running, ended_with_us};
 
 use crate::programs::Program;
-use crate::steps::cargo;
+use crate::steps::{JOB_LIMIT, cargo};
 
 /// Time limit of one test. Waits in tests have shorter ones, so only a test that hangs meets it.
 const TEST_LIMIT: Duration = Duration::from_secs(1200);
-
-/// The least time limit of a job, as a variable in seconds: a job of a test may have to wait for a
-/// processor.
-pub(crate) const JOB_LIMIT: (&str, &str) = ("FARSIDE_TIMEOUT_S", "600");
 
 /// The number of tests that the list of slow ones has.
 const SLOWEST: usize = 10;

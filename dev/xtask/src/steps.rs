@@ -6,6 +6,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
+/// The least time limit of a job, as a variable in seconds: a job of a test may have to wait for a
+/// processor.
+pub(crate) const JOB_LIMIT: (&str, &str) = ("FARSIDE_TIMEOUT_S", "600");
+
 /// Returns what the test programs printed of their failed tests, and what cargo could not do. Beds
 /// print a prefix before each line.
 pub(crate) fn failures(printed: &str) -> String {

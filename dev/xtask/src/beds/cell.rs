@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use farside_testbed::{Failure, ended_with_us, ending_with_us, is_privileged, run};
 
 use super::Bed;
-use crate::runner::JOB_LIMIT;
+use crate::steps::JOB_LIMIT;
 
 /// The variable that is set in the processes inside a cell.
 const INSIDE: &str = "FARSIDE_XTASK_CELL";
