@@ -1,10 +1,11 @@
 //! `farside top` and `farside inspect trace`, with a job whose waits are known.
 
+use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
 use farside::{Losses, Reply, Worker, WorkerId};
 use farside_inspect::Expose;
-use farside_testbed::{CommandLine, ended_with_us, hold_still, limit, wait_for, wait_until};
+use farside_testbed::{CommandLine, ended_with_us, hold_still, limit, wait_until};
 use farside_viewer::{InspectError, Inspector, JobInfo, cycles};
 use serde_json::{Value, json};
 
@@ -12,6 +13,8 @@ const INSPECT: CommandLine = CommandLine(env!("CARGO_BIN_EXE_farside-inspect"));
 
 /// The variable that makes this test program play the job.
 const PART: &str = "FARSIDE_CLI_TOP_TEST_JOB";
+/// The variable with the file that lets the workers of a stuck job go on.
+const GATE: &str = "FARSIDE_CLI_TOP_TEST_GATE";
 const FILE: &str = "apps/farside-inspect-cli/tests/all/top.rs";
 
 /// A job whose workers wait for ever.
@@ -42,13 +45,16 @@ fn get_stuck_and_show_it(me: &Worker) -> farside::Result<()> {
 }
 
 /// Lines of waits and calls.
-const BARRIER: u32 = line!() + 9;
+const BARRIER: u32 = line!() + 12;
 const CALL: u32 = BARRIER + 3;
 const RESULT: u32 = CALL + 1;
 const CIRCLE: u32 = RESULT + 4;
 
 /// Workers 3 and 4 stand still, and keep others from going on.
 fn get_stuck(me: &Worker) -> farside::Result<()> {
+    // A call is known only if a reader came before it began.
+    let gate = PathBuf::from(std::env::var_os(GATE).expect("a gate"));
+    me.wait_while_serving(|| gate.exists())?;
     let team = me.split(u64::from(me.id().number() % 3), 0)?;
     match me.id().number() {
         0 => team.barrier(me),
@@ -73,6 +79,7 @@ fn keep(there: &Worker, (): (), reply: Reply<()>) {
 struct Job {
     launcher: Child,
     name: String,
+    gate: PathBuf,
 }
 
 impl Job {
@@ -81,9 +88,10 @@ impl Job {
         let mut command = ended_with_us(INSPECT.0);
         command.arg("run").args(shape).arg(std::env::current_exe().unwrap());
         command.args(["--exact", "top::job", "--nocapture", "--quiet"]);
-        command.env(PART, part).env("FARSIDE_JOB", &name).stdout(Stdio::null());
+        let gate = std::env::temp_dir().join(format!("{name}-gate"));
+        command.env(PART, part).env(GATE, &gate).env("FARSIDE_JOB", &name).stdout(Stdio::null());
         command.env("FARSIDE_TIMEOUT_S", limit().as_secs().to_string());
-        Self { launcher: command.spawn().unwrap(), name }
+        Self { launcher: command.spawn().unwrap(), name, gate }
     }
 
     /// Starts a job of six workers, and waits until each is where it is kept.
@@ -98,6 +106,10 @@ impl Job {
             }
             // On a busy machine a process may not answer in time.
             let workers = Inspector::connect(&*job.name).and_then(|job| job.workers()).unwrap_or_default();
+            // A worker that has published its counters knows that it is watched.
+            if workers.len() == 6 && workers.iter().all(|worker| worker.counters.is_some()) {
+                std::fs::write(&job.gate, "").unwrap();
+            }
             let waits = |worker: usize, line| workers[worker].wait.as_ref().is_some_and(|wait| wait.site.line == line);
             let is_called = workers.len() == 6 && workers[4].call.is_some();
             // A cycle has to last before it is one.
@@ -112,6 +124,7 @@ impl Drop for Job {
         // It may have ended already.
         let _ = self.launcher.kill();
         let _ = self.launcher.wait();
+        let _ = std::fs::remove_file(&self.gate);
     }
 }
 
@@ -123,14 +136,10 @@ fn share(worker: &Value, line: u32) -> f64 {
 
 #[test]
 fn top_names_cause_worker_and_line() {
-    // The time of a call counts if the first reader came before the call began.
-    let (job, printed, top) = wait_for("a reader that comes before the call of worker 4", || {
-        let job = Job::start_stuck("top", STUCK);
-        let printed = INSPECT.printed(&["top", &job.name, "--once", "--json", "--rate", "20"]);
-        let top: Value = serde_json::from_str(&printed).unwrap();
-        let is_counted = top["workers"][4]["calls"].as_f64() > Some(0.99);
-        is_counted.then_some((job, printed, top))
-    });
+    let job = Job::start_stuck("top", STUCK);
+    let printed = INSPECT.printed(&["top", &job.name, "--once", "--json", "--rate", "20"]);
+    let top: Value = serde_json::from_str(&printed).unwrap();
+    assert!(top["workers"][4]["calls"].as_f64() > Some(0.99), "{printed}");
     let workers = top["workers"].as_array().unwrap();
     let numbers: Vec<_> = workers.iter().map(|worker| worker["worker"].as_u64().unwrap()).collect();
     assert_eq!(numbers, [0, 1, 2, 3, 4, 5], "{printed}");
